@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 from torch import nn
 
-from onnx_gate.diagnose.blame.weights import told_of_weight
+from onnx_gate.diagnose.blame.weights import told_of_weight, weights_of
 from onnx_gate.diagnose.localize.faulty import WrongConstant
+from onnx_gate.graph.packed import packed_weight
 from onnx_gate.graph.walk import attribute
 from onnx_gate.report.story.summary import distinct_digits
 from onnx_gate.runtimes.base import Array
@@ -100,19 +101,56 @@ def _told_of_dequantised(
     node: onnx.NodeProto, feeds: Mapping[str, Array], right: Array, against: str
 ) -> str:
     """Return in what a DequantizeLinear's weight is not PyTorch's ``right``, empty for another node."""
-    stored = _read(node, feeds)
+    stored = _stored(node, feeds)
     if stored is None or stored.numbers.shape != right.shape:
         return ""
     expected = right.astype(np.float64)
     if stored.is_right(expected):
         kind = feeds[node.input[0]].dtype.name
         return f"it is rounded to {kind} there, by {number(float(np.abs(stored.scale).max()) / 2)} at most"
-    others = _others(stored, expected, against)
-    found = next((told for told, other in others if other.is_right(expected)), "")
-    off = stored.off(expected)
+    found, off = _meant(stored, expected, against), stored.off(expected)
     if found or off is None:
         return found
     return f"{np.count_nonzero(off)} of {off.size} numbers are not {against}'s, beyond rounding"
+
+
+def told_of_packed(
+    node: onnx.NodeProto, feeds: Mapping[str, Array], module: nn.Module, within: str, against: str
+) -> str:
+    """Say what became of a weight that a ``node`` packs with itself, empty where it is right.
+
+    And where nothing is known by which it would be. It is one of the part ``within`` the module.
+    """
+    stored = _stored(node, feeds)
+    held = {n: a for n, a in weights_of(module).items() if n.rpartition(".")[0] == within}
+    if stored is None or node.op_type == "DequantizeLinear":
+        return ""
+    for name, own in held.items():
+        for right in (own, own.T) if own.ndim == 2 else ():
+            if right.shape == stored.numbers.shape:
+                expected = right.astype(np.float64)
+                if stored.is_right(expected):
+                    return ""
+                found = _meant(stored, expected, against)
+                if found:
+                    return f"the weight {name} is another one in {node.op_type}: {found}"
+    return ""
+
+
+def _meant(stored: _Stored, right: Array, against: str) -> str:
+    """Return what of a weight is another one, and with another value of which it is right."""
+    others = _others(stored, right, against)
+    return next((told for told, other in others if other.is_right(right)), "")
+
+
+def _stored(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> _Stored | None:
+    packed = packed_weight(node, feeds)
+    if packed is None:
+        return _read(node, feeds)
+    numbers, scale, zero = (
+        each.astype(np.float64) for each in (packed.numbers, packed.scale, packed.zero)
+    )
+    return _Stored(numbers, scale, zero, 1, packed.block)
 
 
 def _read(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> _Stored | None:

@@ -58,7 +58,9 @@ _MEMORY_SHARE = 0.2
 _LEAST_MEMORY = 64 << 20
 _MOST_MEMORY = 2 << 30
 _NOWHERE = ("model", "ill-conditioned")
-_IN_THE_FILE = ("capture", "exporter", "stale artifact", "conversion", "undecided")
+_IN_THE_FILE = (
+    *("capture", "exporter", "stale artifact", "conversion", "reduced precision", "undecided"),
+)
 
 
 def explain(

@@ -19,7 +19,7 @@ from torch import nn
 
 from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.weights import folded, ratio, told_of_weight, weights_of
-from onnx_gate.diagnose.dequantised import told_of_constant
+from onnx_gate.diagnose.dequantised import told_of_constant, told_of_packed
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import agree, is_distinctive
 from onnx_gate.diagnose.whole import Cause
@@ -28,6 +28,7 @@ from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_node import Runner, model_of, type_of
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.graph.walk import attribute, attributes_of
+from onnx_gate.report.story.precision import RIGHT
 from onnx_gate.report.story.summary import distinct_digits
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.file_module import PLAIN
@@ -98,6 +99,10 @@ def _single_out(subject: Subject, located: Located) -> Cause | None:
     if located.constant is not None:
         module, against = subject.eager.module, subject.spec.against
         return Cause(told_of_constant(located.constant, node, feeds, module, against))
+    within = located.node.module if located.node is not None else None
+    told = told_of_packed(node, constants, subject.eager.module, within or "", subject.spec.against)
+    if told:
+        return Cause(told, RIGHT)
     wanted = [n for n in node.output if n in located.expected]
     if not wanted or any(n and n not in feeds for n in node.input):
         return None

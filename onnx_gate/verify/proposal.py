@@ -104,7 +104,8 @@ def propose(
 ) -> tuple[Proposal, ...]:
     """Return a tolerance for each output that has a signal and a noise, ``least`` dB from the worst.
 
-    That of an output is empty that has lost more than ``dtype`` explains.
+    That of an output is empty that has lost more than ``dtype`` explains, and of one of which two draws
+    are so far apart that nothing is left to ask.
     """
     by_output: dict[str, list[Measured]] = {}
     for each in measured:
@@ -136,7 +137,7 @@ def _of_output(name: str, checks: Sequence[Measured], least: float, floor: float
         margin_db=margin,
         draws=len(apart),
         tolerance={}
-        if worst.snr_db < floor
+        if worst.snr_db < floor or margin >= worst.snr_db  # noise as large as the signal would pass
         else tolerance | ({} if top1 is None else {"top1": top1}),
     )
 

@@ -18,6 +18,7 @@ from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.subject import Subject
 from tests.support.diverging import make, normal
+from tests.support.gate import run_few
 
 node = helper.make_node
 
@@ -169,3 +170,85 @@ def test_a_layer_that_is_too_noisy_for_its_bits_has_the_weight_named(tmp_path: P
     assert weighed.constant.of == ("fc.qweight", "fc.scales")
     assert weighed.made_by is not None
     assert weighed.made_by.op_type == "DequantizeLinear"
+
+
+PACKED = '''
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+
+ROWS, SIZE, BLOCK = 32, 64, 16
+
+
+class Layer(torch.nn.Module):
+    """A layer whose weights four bits hold exactly."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(SIZE, ROWS, bias=False)
+        with torch.no_grad():
+            blocks = self.fc.weight.view(ROWS, -1, BLOCK)
+            scale = blocks.abs().amax(-1, keepdim=True) / 7
+            self.fc.weight.copy_(((blocks / scale).round() * scale).view(ROWS, SIZE))
+
+    def forward(self, x):
+        return torch.relu(self.fc(x))
+
+
+def packed(module, path, fault):
+    blocks = module.fc.weight.detach().numpy().reshape(ROWS, -1, BLOCK)
+    scale = np.abs(blocks).max(-1) / 7
+    numbers = np.rint(blocks / scale[..., None]).astype(int) + 8
+    zero = np.full(scale.shape, 9 if fault == "zero" else 8)
+    scale[3] *= 1.5 if fault in ("row", "scales") else 1
+    scale *= np.where(np.arange(ROWS) == 3, 1, 1.5)[:, None] if fault == "scales" else 1
+    first = int(fault == "bytes")
+    numbers = numbers[..., first::2] | numbers[..., 1 - first :: 2] << 4
+    stored = {"B": numbers.astype(np.uint8), "S": scale.astype(np.float32)}
+    stored["Z"] = (zero[:, 0::2] | zero[:, 1::2] << 4).astype(np.uint8)
+    layer = helper.make_node(
+        "MatMulNBits", ["x", "B", "S", "Z"], ["h"], "fc_Q4", domain="com.microsoft",
+        K=SIZE, N=ROWS, bits=4, block_size=BLOCK,
+    )
+    graph = helper.make_graph(
+        [layer, helper.make_node("Relu", ["h"], ["y"])], "graph",
+        [helper.make_tensor_value_info("x", 1, ["batch", SIZE])],
+        [helper.make_tensor_value_info("y", 1, ["batch", ROWS])],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+
+
+def right(module, example, path): packed(module, path, "")
+def zero(module, example, path): packed(module, path, "zero")
+def row(module, example, path): packed(module, path, "row")
+def scales(module, example, path): packed(module, path, "scales")
+def bytes_(module, example, path): packed(module, path, "bytes")
+'''
+IN_PACKED = {
+    "zero": "its zero point is 9, and with 8 it agrees with PyTorch",
+    "row": "4 of 128 scales are not PyTorch's, the first",
+    "scales": "its scales are 1.5 times PyTorch's",
+    "bytes_": "its numbers have changed places two by two, as halves of a byte do",
+}
+
+
+@pytest.mark.slow
+def test_a_weight_that_a_product_packs_is_told_for_what_it_is(tmp_path: Path) -> None:
+    entry = (
+        'model: models.py:Layer, inputs: {x: "float32[batch, 64]"}, export: {exporter: "models.py'
+    )
+    names = ("right", *IN_PACKED)
+    found = run_few(tmp_path, PACKED, {name: f'{entry}:{name}"}}' for name in names})
+    assert found["right"].verdict == "pass"
+    for name, why in IN_PACKED.items():
+        diagnosis, precision = found[name].diagnosis, found[name].precision
+        assert diagnosis is not None
+        assert diagnosis.cause.startswith("the weight fc.weight is another one in MatMulNBits: ")
+        assert why in diagnosis.cause
+        assert diagnosis.remedy == "Put its scale, its zero point or its weights right"
+        # What lets that pass is proposed to nobody.
+        assert precision is not None
+        assert not any(each.tolerance for each in precision.proposals)

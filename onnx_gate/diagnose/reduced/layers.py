@@ -83,7 +83,8 @@ class Weighed:
 
     ``suspect`` is much noisier than the others and than its bits explain, and with PyTorch's value in
     its place the output is nearer to PyTorch's. ``made_by`` makes ``constant`` of what it ``reads``: a
-    weight of that layer that is another one than PyTorch's.
+    weight of that layer that is another one than PyTorch's. ``told`` is the layer of which is known what
+    became of its weight, and that.
     """
 
     layers: tuple[LayerCost, ...] = ()
@@ -91,6 +92,7 @@ class Weighed:
     constant: WrongConstant | None = None
     made_by: Node | None = None
     reads: Mapping[str, Array] = field(default_factory=dict)
+    told: tuple[LayerCost, str] | None = None
 
 
 def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:

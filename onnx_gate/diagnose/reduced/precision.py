@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx
 
 from onnx_gate.diagnose.bench import Bench
-from onnx_gate.diagnose.dequantised import told_of_constant
+from onnx_gate.diagnose.dequantised import told_of_constant, told_of_packed
 from onnx_gate.diagnose.reduced.join import snr
 from onnx_gate.diagnose.reduced.layers import Weighed, weigh_layers
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.graph.graph import read_graph
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.model.check import REACHED
@@ -25,7 +27,7 @@ from onnx_gate.report.model.diagnosis import (
     NodeError,
     Precision,
 )
-from onnx_gate.report.story.precision import decibels, layer_name, saturation
+from onnx_gate.report.story.precision import RIGHT, decibels, layer_name, saturation
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.subject import Subject
@@ -33,6 +35,7 @@ from onnx_gate.verify.subject import Subject
 # Calibration by entropy or percentiles gives up some values in a thousand, and other draws than those
 # that it saw are beyond it in 1 or 2 %.
 _CUT_OFF = 0.05
+_CONTRIB = "com.microsoft"
 # Layers that the report lists, the costliest first.
 MOST = 50
 # With optimisations off it is that much nearer to PyTorch, half of the noise (in amplitude) and more
@@ -68,10 +71,12 @@ def with_layers(
     except Refusal:
         return precision, Weighed()
     suspect = weighed.suspect
-    worst = sorted(weighed.layers, key=lambda each: (each is not suspect, each.snr_db))[:MOST]
+    told = _of_weight(subject, weighed)
+    first = told[0] if told is not None else suspect
+    worst = sorted(weighed.layers, key=lambda each: (each is not first, each.snr_db))[:MOST]
     update: dict[str, Any] = {"layers": tuple(worst), "suspect": suspect}
-    update |= {"proposals": ()} if suspect else {}
-    return precision.model_copy(update=update), weighed
+    update |= {"proposals": ()} if first else {}
+    return precision.model_copy(update=update), replace(weighed, told=told)
 
 
 def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
@@ -123,7 +128,7 @@ def of_layers(
     layers = precision.layers
     if not layers or _optimised(subject, seconds):
         return None
-    worst = precision.suspect or layers[0]
+    worst, cause = weighed.told or (precision.suspect or layers[0], "")
     outcome = f"{layer_name(worst)}: {decibels(worst.snr_db)}, {_others(worst, layers)}"
     if precision.suspect is not None:
         outcome += f"; {precision.dtype} does not explain that"
@@ -148,7 +153,8 @@ def of_layers(
         node=GraphNode(
             name=worst.name, op_type=worst.op_type, output=worst.output, module=worst.module
         ),
-        cause=_of_weight(subject, weighed),
+        cause=cause,
+        remedy=RIGHT if cause else "",
         source=worst.source,
         nodes=tuple(
             NodeError(
@@ -165,13 +171,25 @@ def of_layers(
     )
 
 
-def _of_weight(subject: Subject, weighed: Weighed) -> str:
-    """Say what became of the weight that a layer is noisy by, if it is."""
-    wrong = weighed.constant
-    if wrong is None:
-        return ""
-    node = weighed.made_by.proto if weighed.made_by is not None else onnx.NodeProto()
-    return told_of_constant(wrong, node, weighed.reads, subject.eager.module, subject.spec.against)
+def _of_weight(subject: Subject, weighed: Weighed) -> tuple[LayerCost, str] | None:
+    """Return the layer that is noisy by its weight, and what became of that."""
+    module, against, wrong = subject.eager.module, subject.spec.against, weighed.constant
+    if wrong is not None and weighed.suspect is not None:
+        node = weighed.made_by.proto if weighed.made_by is not None else onnx.NodeProto()
+        told = told_of_constant(wrong, node, weighed.reads, module, against)
+        return weighed.suspect, told
+    # Who packs a weight with itself has it in no value that anybody could be asked for.
+    graph = read_graph(subject.exported.proto, subject.exported.path)
+    nodes = {(node.proto.name, node.op_type): node for node in graph.nodes}
+    for layer in weighed.layers:
+        product = nodes.get((layer.name, layer.op_type))
+        if product is not None and product.proto.domain == _CONTRIB:
+            stored = [n for n in product.inputs if n in graph.constants]
+            feeds = {n: graph.constants.array(n) for n in stored}
+            told = told_of_packed(product.proto, feeds, module, layer.module or "", against)
+            if told:
+                return layer, told
+    return None
 
 
 def _others(worst: LayerCost, layers: Sequence[LayerCost]) -> str:

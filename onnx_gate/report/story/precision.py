@@ -18,6 +18,8 @@ _NAME = 80
 _OPERATORS = 4
 _OUTPUTS = 8
 SHOWN_LAYERS = 5
+RIGHT = "Put its scale, its zero point or its weights right"
+"""What to do about a weight that is another one in few bits."""
 
 _HOW: Mapping[ReducedHow, str] = {
     "static": "with fixed scales",
@@ -73,6 +75,11 @@ def offered(proposals: Sequence[Proposal]) -> list[Proposal]:
 
 def reason(proposal: Proposal) -> str:
     """Return what a proposal rests on, or why there is none."""
+    if not proposal.tolerance and proposal.margin_db >= proposal.snr_db > 0:
+        return (
+            f"no tolerance is proposed for {plain(proposal.output, _NAME)}: two draws of equal sizes are "
+            f"{decibels(proposal.margin_db)} apart, and the worst has {decibels(proposal.snr_db)}"
+        )
     if not proposal.tolerance:
         return (
             f"no tolerance is proposed for {plain(proposal.output, _NAME)}: "
@@ -114,7 +121,7 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
         else "is too noisy"
     )
     why = f"the output of {layer_name(suspect)} {off}"
-    return why, "Put its scale, its zero point or its weights right."
+    return why, f"{RIGHT}."
 
 
 def saturation(layer: Saturated) -> str:

@@ -168,7 +168,8 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         why, action = precision.reason_and_action(model.precision)
         if model.diagnosis is not None and model.diagnosis.cause:
             why = plain(model.diagnosis.cause, _TEXT)
-        return Sentence(name, what, "", why, where, "", action)
+        remedy = model.diagnosis.remedy if model.diagnosis is not None else ""
+        return Sentence(name, what, "", why, where, "", action, remedy)
     finding = _cause(model, check)
     code, why, action = _reason(model, finding)
     file = _file(model) if where is None else ""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx.helper import get_attribute_value
 
 from onnx_gate.graph.graph import Graph, Node, read_graph
+from onnx_gate.graph.packed import packed_weight
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.export.exported import Exported
@@ -76,7 +77,9 @@ def _nearest(rows: _Rows, known: Mapping[str, _Rows]) -> str | None:
 def _stored(graph: Graph) -> Iterator[_Short]:
     for node in graph.nodes:
         if node.op_type == "MatMulNBits" and node.inputs[1] in graph.constants:
-            yield _of_blocks(graph, node)
+            weight = _of_blocks(graph, node)
+            if weight is not None:
+                yield weight
         elif node.op_type == "DequantizeLinear" and len(_dims(graph, node.inputs[0])) == 2:
             yield _dequantised(graph, node)
 
@@ -90,28 +93,19 @@ def _attribute(node: Node, name: str, default: int) -> int:
     return int(next(found, default))
 
 
-def _of_blocks(graph: Graph, node: Node) -> _Short:
-    """Return a weight as ONNX Runtime's ``MatMulNBits`` has it: ``[N, blocks, bytes of a block]``."""
-    bits, block = _attribute(node, "bits", 4), _attribute(node, "block_size", 32)
+def _of_blocks(graph: Graph, node: Node) -> _Short | None:
+    """Return a weight as ``MatMulNBits`` has it."""
     shape = _attribute(node, "N", 0), _attribute(node, "K", 0)
-    blocks = -(-shape[1] // block)
-    quantised = _unpacked(graph.constants.array(node.inputs[1])[:_ROWS], bits)
-    quantised = quantised.reshape(-1, blocks, block)
-    scales = graph.constants.array(node.inputs[2]).reshape(shape[0], blocks)[:_ROWS]
-    zeros: Array | float = 2.0 ** (bits - 1)
-    if len(node.inputs) > 3 and node.inputs[3]:
-        given = graph.constants.array(node.inputs[3]).reshape(shape[0], -1)[:_ROWS]
-        given = _unpacked(given, bits) if given.dtype == np.uint8 else given
-        zeros = given[:, :blocks, None]
-    wide = (quantised - zeros) * scales.astype(np.float32)[..., None]
-    return _Short(node.inputs[1], shape, wide.reshape(len(wide), -1)[:, : shape[1]])
-
-
-def _unpacked(packed: Array, bits: int) -> _Rows:
-    """Return the numbers of each row, of which a byte has several, the first in its lowest bits."""
-    flat = packed.reshape(len(packed), -1)
-    parts = [flat >> shift & (2**bits - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, axis=-1).reshape(len(packed), -1).astype(np.float32)
+    stored = {n: graph.constants.array(n) for n in node.inputs[1:4] if n in graph.constants}
+    rows = {n: a.reshape(shape[0], -1)[:_ROWS] for n, a in stored.items()}
+    weight = packed_weight(node.proto, rows)
+    if weight is None:
+        return None
+    scale, zero = (
+        np.repeat(each.astype(np.float32), weight.block, 1)[:, : shape[1]]
+        for each in (weight.scale, weight.zero)
+    )
+    return _Short(node.inputs[1], shape, (weight.numbers - zero) * scale)
 
 
 def _dequantised(graph: Graph, node: Node) -> _Short:
