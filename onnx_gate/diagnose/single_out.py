@@ -21,6 +21,7 @@ from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.weights import folded, ratio, told_of_weight, weights_of
 from onnx_gate.diagnose.dequantised import told_of_constant, told_of_packed
 from onnx_gate.diagnose.localize.localize import Located
+from onnx_gate.diagnose.meant import levels_meant, numbers_meant
 from onnx_gate.diagnose.values import agree, is_distinctive
 from onnx_gate.diagnose.whole import Cause
 from onnx_gate.graph.edit import with_attribute, with_input
@@ -36,6 +37,8 @@ from onnx_gate.verify.subject import Subject
 
 # The node is run this many times at most.
 _MOST = 200
+# An opset that every runtime has, and the newest that the older exporter is asked for.
+_LATER = 18
 # Larger constants are weights, of which the module has the right ones.
 _SMALL = 8
 _FLAGS = (
@@ -66,12 +69,14 @@ _SYMMETRIC = frozenset(["Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min",
 class _Change:
     """A node that is different in one respect, what it reads, and what to say where it is right.
 
-    Of a weight what to say has to be found out: ``weight`` is the file's, the right one, its name.
+    ``opset`` is the one that it needs, 0 for the file's own. Of a weight what to say has to be found out:
+    ``weight`` is the file's, the right one, its name.
     """
 
     node: onnx.NodeProto
     feeds: Mapping[str, Array]
     told: str = ""
+    opset: int = 0
     weight: tuple[Array, Array, str] | None = None
 
 
@@ -127,7 +132,8 @@ def _single_out(subject: Subject, located: Located) -> Cause | None:
         return _scaled(node, made, expected, subject)
     if found.weight is not None:
         return Cause(told_of_weight(*found.weight, subject.eager.module))
-    return Cause(found.told.replace("{against}", subject.spec.against))
+    remedy = f"export at opset {found.opset} or later" if found.opset else ""
+    return Cause(found.told.replace("{against}", subject.spec.against), remedy)
 
 
 def _scaled(
@@ -165,7 +171,10 @@ class _Runs:
         small = {n: a for n, a in feeds.items() if n in self._graph.constants and a.nbytes < 4096}
         types = {n: type_of(a) for n, a in feeds.items() if n not in small}
         tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in small.items()]
-        model = model_of(node, types, self._graph.opsets, self._graph.ir_version, tensors)
+        opsets = self._graph.opsets
+        if change.opset:
+            opsets = (onnx.OperatorSetIdProto(version=change.opset),)
+        model = model_of(node, types, opsets, self._graph.ir_version, tensors)
         try:
             made = PlainSession(model).run(feeds)
         except Refusal:
@@ -186,6 +195,22 @@ def _attributes(
             has, agrees = _apart(value, other)
             told = f"{node.op_type} has {name}={has}, and with {agrees} it agrees"
             yield _Change(with_attribute(node, name, other), feeds, told + " with {against}")
+    yield from _later(node, feeds, opset)
+
+
+def _later(node: onnx.NodeProto, feeds: Mapping[str, Array], opset: int) -> Iterator[_Change]:
+    """Yield a node with what its operator can be told at a later opset, and not at the file's."""
+    if node.domain or not opset < _LATER:
+        return
+    known = attributes_of(node, opset)
+    for name, value in attributes_of(node, _LATER).items():
+        for other in _CHOICES.get(name, ()) if name not in known else ():
+            if isinstance(other, type(value)) and other != value:
+                told = (
+                    f"{node.op_type} has no {name} at opset {opset}, and with {name}={other}, of "
+                    f"opset {_LATER}, it agrees with {{against}}"
+                )
+                yield _Change(with_attribute(node, name, other), feeds, told, _LATER)
 
 
 def _others(name: str, value: Any, rank: int) -> Iterator[Any]:
@@ -233,64 +258,21 @@ def _constants(
     expected: Array,
 ) -> Iterator[_Change]:
     for name, value in constants.items():
+        if value.size > _SMALL:
+            for level, right, other in levels_meant(node, name, value, feeds, expected):
+                has, agrees = _apart(level, right)
+                told = (
+                    f"the constant {name} of {node.op_type} is {has} in places, and with {agrees}"
+                )
+                yield _Change(
+                    node, {**feeds, name: other}, told + " there it agrees with {against}"
+                )
         if value.size == 0 or value.size > _SMALL:
             continue
-        for other in _numbers(node, name, value, feeds, expected):
+        for other in numbers_meant(node, name, value, feeds, expected):
             has, agrees = _apart(value.tolist(), other.tolist())
             told = f"the constant {name} of {node.op_type} is {has}, and with {agrees} it agrees"
             yield _Change(node, {**feeds, name: other}, told + " with {against}")
-
-
-def _numbers(
-    node: onnx.NodeProto, name: str, value: Array, feeds: Mapping[str, Array], expected: Array
-) -> Iterator[Array]:
-    """Yield what a small constant may have to be."""
-    if value.dtype.kind == "i":
-        for index in range(value.size):
-            for step in (1, -1, 2, -2):
-                other = value.copy()
-                other.reshape(-1)[index] += step
-                yield other
-        for other in (-value, *(np.roll(value, n) for n in range(1, value.size))):
-            yield np.asarray(other)
-        return
-    if value.dtype.kind != "f" or value.size != 1:
-        return
-    place = list(node.input).index(name)
-    with np.errstate(all="ignore"):
-        if node.op_type == "Clip":
-            yield np.asarray([expected.max() if place == 2 else expected.min()]).reshape(
-                value.shape
-            )
-        elif node.op_type == "Where":
-            chosen = feeds[node.input[0]] == (place == 1)
-            for number in np.unique(expected[np.broadcast_to(chosen, expected.shape)])[:2]:
-                yield np.full(value.shape, number, value.dtype)
-        elif len(node.input) == 2 and len(feeds) == 2:
-            other = np.asarray(feeds[node.input[1 - place]], np.float64)
-            solved = _solved(node.op_type, place, other, np.asarray(expected, np.float64))
-            if solved is not None and np.isfinite(solved).any():
-                # The number that somebody wrote has the fewest digits.
-                middle = np.median(solved[np.isfinite(solved)])
-                for digits in (1, 2, 3, 5, 8):
-                    yield np.full(value.shape, float(f"{middle:.{digits}g}"), value.dtype)
-
-
-def _solved(op_type: str, place: int, other: Array, expected: Array) -> Array | None:
-    """Return for each element which number in the constant's place makes PyTorch's of the other."""
-    if other.shape != expected.shape:
-        return None
-    if op_type == "Mul":
-        return np.asarray(expected / other)
-    if op_type == "Add":
-        return np.asarray(expected - other)
-    if op_type == "Div":
-        return np.asarray(other / expected if place else expected * other)
-    if op_type == "Sub":
-        return np.asarray(other - expected if place else expected + other)
-    if op_type == "Pow" and place:
-        return np.asarray(np.log(expected) / np.log(other))
-    return None
 
 
 def _weights(

@@ -10,14 +10,16 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.accuracy.diagnose_cases import CASES
 from onnx_gate.diagnose.blame.weights import folded, told_of_weight
+from onnx_gate.diagnose.hints.hints import possible
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.trace.record_export import silence_exporters
 from onnx_gate.graph.session import PlainSession
+from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode
 from tests.support.diverging import make, normal
 
 NAMED = {case.name: case for case in CASES}
@@ -199,3 +201,56 @@ def test_a_wrong_weight_is_told_with_the_names_that_it_is_tied_to() -> None:
     module["head"].weight = module["emb"].weight
     told = told_of_weight(normal(4, 3, seed=5), right, "emb.weight", module)
     assert "the weight emb.weight (tied: head.weight) has other values" in told
+
+
+class Masked(nn.Module):
+    """Scores with a number added where nobody is to look."""
+
+    def __init__(self, fill: float) -> None:
+        super().__init__()
+        self.fill = fill
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = torch.matmul(x, x.transpose(1, 2)) / 2
+        return (scores + torch.full((5, 5), self.fill).triu(1)).softmax(-1)
+
+
+class Added(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.tensor([0, 1, 0, 2, 1]).expand(x.shape[0], 5)
+        return torch.zeros(x.shape[0], 3).scatter_add(1, places, x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("right", "wrong"), [(-4.0, -2.0), (float("-inf"), -5.0)])
+def test_a_mask_of_another_size_is_told(right: float, wrong: float, tmp_path: Path) -> None:
+    def other(_: nn.Module, x: Tensor, path: Path) -> None:
+        torch.onnx.export(Masked(wrong), (x,), path, dynamo=True, verbose=False, input_names=["x"])
+
+    subject = make(tmp_path, Masked(right), normal(2, 5, 4), exporter=other)
+    told = single_out(subject, localize(subject), 60).told
+    meant = "-∞" if right == float("-inf") else f"{right:g}"
+    assert f"of Add is {wrong:g} in places, and with {meant} there it agrees with PyTorch" in told
+
+
+@pytest.mark.slow
+def test_what_an_operator_lacks_at_an_old_opset_is_told(tmp_path: Path) -> None:
+    """The older exporter writes no addition there, and says nothing."""
+
+    def old(module: nn.Module, x: Tensor, path: Path) -> None:
+        named = ["x"]
+        torch.onnx.export(module, (x,), path, dynamo=False, opset_version=11, input_names=named)
+
+    subject = make(tmp_path, Added(), normal(3, 5), exporter=old)
+    cause = single_out(subject, localize(subject), 60)
+    assert cause.told == (
+        "ScatterElements has no reduction at opset 11, and with reduction=add, of opset 18, it "
+        "agrees with PyTorch"
+    )
+    assert cause.remedy == "export at opset 18 or later"
+    # It was converted from nowhere: that exporter writes each opset by itself.
+    node = next(n for n in subject.exported.proto.graph.node if n.op_type == "ScatterElements")
+    found = GraphNode(name=node.name, op_type=node.op_type, output=node.output[0])
+    diagnosis = Diagnosis.undecided(subject.check, "").model_copy(update={"node": found})
+    said = possible(diagnosis, subject.exported.proto, subject.check)
+    assert [each.code for each in said] == ["OG713"]

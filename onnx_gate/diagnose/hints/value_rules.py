@@ -13,6 +13,7 @@ from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
 from onnx_gate.report.model.diagnosis import Nonfinite
+from onnx_gate.verify.export.exported import torch_exporter_of
 from onnx_gate.verify.inspect.opsets import changed_between
 from onnx_gate.verify.source_lines import at, of_node
 
@@ -260,7 +261,8 @@ def dropped(facts: DivergenceFacts) -> Hint:
 
 def converted(facts: DivergenceFacts) -> Hint:
     """The file was converted from another opset, and the operator changed in between."""
-    if facts.proto.producer_name != "pytorch" or not 0 < facts.opset < _TRANSLATED_AT:
+    older = torch_exporter_of(facts.proto) == "torchscript"  # which writes each opset by itself
+    if facts.proto.producer_name != "pytorch" or older or not 0 < facts.opset < _TRANSLATED_AT:
         return None
     changes = changed_between(facts.op, facts.opset, _TRANSLATED_AT)
     if not changes:

@@ -79,20 +79,9 @@ class Exported:
 
     @functools.cached_property
     def torch_exporter(self) -> TorchExporter | None:
-        """Which of torch's exporters wrote the file, as far as it shows.
-
-        The older one names nodes by their scopes, and leaves Constant nodes.
-        """
+        """Which of torch's exporters wrote the file, as far as it shows."""
         own = next((each for each in _OF_TORCH if each == self.exporter), None)
-        if own is not None:
-            return own
-        nodes = self.proto.graph.node
-        notes = (self.proto.metadata_props, *(node.metadata_props for node in nodes))
-        if any(entry.key.startswith("pkg.torch") for each in notes for entry in each):
-            return "dynamo"
-        scoped = any(node.name.startswith("/") for node in nodes[:1])
-        older = scoped or any(node.op_type == "Constant" for node in nodes)
-        return "torchscript" if self.proto.producer_name == "pytorch" and older else None
+        return own if own is not None else torch_exporter_of(self.proto)
 
     def info(self) -> ExportInfo:
         """Return what the report says of the file."""
@@ -199,3 +188,17 @@ def _range_of(size: Any, constraints: Mapping[Any, Any]) -> tuple[int, int | Non
     low = int(bounds.lower) if bounds.lower.is_finite else 0
     high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
     return low, high
+
+
+def torch_exporter_of(proto: onnx.ModelProto) -> TorchExporter | None:
+    """Return which of torch's exporters wrote a file, as far as it shows.
+
+    The older one names nodes by their scopes, and leaves Constant nodes.
+    """
+    nodes = proto.graph.node
+    notes = (proto.metadata_props, *(node.metadata_props for node in nodes))
+    if any(entry.key.startswith("pkg.torch") for each in notes for entry in each):
+        return "dynamo"
+    scoped = any(node.name.startswith("/") for node in nodes[:1])
+    older = scoped or any(node.op_type == "Constant" for node in nodes)
+    return "torchscript" if proto.producer_name == "pytorch" and older else None
