@@ -18,7 +18,7 @@ from onnx_gate.report.story import precision as words
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.proposal import Measured, propose
 from tests.support import quantised
-from tests.support.gate import gate
+from tests.support.gate import gate, run_few
 from tests.support.quantised import HOW, SHAPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
@@ -229,3 +229,65 @@ def test_two_outputs_have_a_tolerance_each() -> None:
 def test_the_words() -> None:
     line = words.kind_line(Precision(how="static", dtype="int8", operators={"QuantizeLinear": 4}))
     assert line == "int8 with fixed scales (4 QuantizeLinear)"
+
+
+CLIPPED = """
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+
+
+class Clipped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(16, 32), torch.nn.Linear(32, 8)
+
+    def forward(self, x):
+        return self.two(self.one(3 * x).clamp(0, 6))
+
+
+def written(module, path, most):
+    stored = {name: value.numpy() for name, value in module.state_dict().items()}
+    stored |= {"three": np.array(3, np.float32), "zero": np.array(0, np.uint8)}
+    stored["scale"] = np.array(most / 255, np.float32)
+    node = helper.make_node
+    graph = helper.make_graph(
+        [
+            node("Mul", ["x", "three"], ["a"]),
+            node("Gemm", ["a", "one.weight", "one.bias"], ["b"], "one", transB=1),
+            node("QuantizeLinear", ["b", "scale", "zero"], ["c"], "clip"),
+            node("DequantizeLinear", ["c", "scale", "zero"], ["d"]),
+            node("Gemm", ["d", "two.weight", "two.bias"], ["y"], "two", transB=1),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", 1, ["batch", 16])],
+        [helper.make_tensor_value_info("y", 1, ["batch", 8])],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+
+
+def right(module, example, path): written(module, path, 6)
+def narrow(module, example, path): written(module, path, 1)
+"""
+
+
+@pytest.mark.slow
+def test_a_range_that_is_cut_off_is_the_cause_and_no_matter_of_bits(tmp_path: Path) -> None:
+    """What a quantiser ends at is the Clip before it, which tools leave out."""
+    entry = (
+        'model: models.py:Clipped, inputs: {x: "float32[batch, 16]"}, export: {exporter: "models.py'
+    )
+    found = run_few(tmp_path, CLIPPED, {n: f'{entry}:{n}"}}' for n in ("right", "narrow")})
+    right, narrow = found["right"], found["narrow"]
+    assert narrow.diagnosis is not None
+    assert "% of QuantizeLinear clip (above 1" in narrow.diagnosis.cause
+    assert narrow.diagnosis.cause.endswith("are cut off by its scale of int8")
+    assert narrow.diagnosis.remedy.startswith("Give it a scale that leaves room for these values")
+    # Bits alone are still told as bits, with a tolerance that is meant for them.
+    assert right.diagnosis is not None
+    assert (right.diagnosis.blame, right.diagnosis.cause) == ("reduced precision", "")
+    assert right.precision is not None
+    assert all(each.tolerance for each in right.precision.proposals)

@@ -64,7 +64,7 @@ _GAIN_DB = 6.0
 _GAIN = 0.1
 
 
-_AROUND = (*RESTORING, "DynamicQuantizeLinear", "Cast", "Mul")
+_AROUND = (*RESTORING, "DynamicQuantizeLinear", "Cast", "Mul", "Constant")
 _PRODUCTS = ("Conv", "MatMul", "Gemm", "LSTM", "GRU")
 
 

@@ -26,8 +26,9 @@ from onnx_gate.report.model.diagnosis import (
     LayerCost,
     NodeError,
     Precision,
+    Saturated,
 )
-from onnx_gate.report.story.precision import RIGHT, decibels, layer_name, saturation
+from onnx_gate.report.story.precision import RIGHT, WIDER, decibels, layer_name, offered, saturation
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.subject import Subject
@@ -105,17 +106,27 @@ def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
 
 def cut_off(precision: Precision) -> tuple[Finding, ...]:
     """Return what to say of a scale that cuts off more than those of calibration are meant to."""
-    worst = next(iter(precision.saturated), None)
-    if worst is None or worst.share < _CUT_OFF:
+    worst = _cuts_most(precision)
+    if worst is None:
         return ()
     return (
         codes.OG420.finding(
-            f"{saturation(worst)} are cut off by its scale of {precision.dtype}",
+            _told_of_scale(worst, precision),
             severity="warning",
             file=worst.source.file if worst.source is not None else None,
             line=worst.source.line if worst.source is not None else None,
         ),
     )
+
+
+def _cuts_most(precision: Precision) -> Saturated | None:
+    """Return the quantiser that cuts off more than those of calibration are meant to, the worst."""
+    worst = next(iter(precision.saturated), None)
+    return None if worst is None or worst.share < _CUT_OFF else worst
+
+
+def _told_of_scale(cut: Saturated, precision: Precision) -> str:
+    return f"{saturation(cut)} are cut off by its scale of {precision.dtype}"
 
 
 def of_layers(
@@ -129,6 +140,10 @@ def of_layers(
     if not layers or _optimised(subject, seconds):
         return None
     worst, cause = weighed.told or (precision.suspect or layers[0], "")
+    remedy = RIGHT if cause else ""
+    cut = _cuts_most(precision)
+    if cut is not None and not cause and not offered(precision.proposals):
+        cause, remedy = _told_of_scale(cut, precision), WIDER
     outcome = f"{layer_name(worst)}: {decibels(worst.snr_db)}, {_others(worst, layers)}"
     if precision.suspect is not None:
         outcome += f"; {precision.dtype} does not explain that"
@@ -154,7 +169,7 @@ def of_layers(
             name=worst.name, op_type=worst.op_type, output=worst.output, module=worst.module
         ),
         cause=cause,
-        remedy=RIGHT if cause else "",
+        remedy=remedy,
         source=worst.source,
         nodes=tuple(
             NodeError(

@@ -77,17 +77,20 @@ def saturated(checker: Checker, subject: Subject, seconds: float) -> tuple[Satur
         worst = np.fmax(worst, shares)
     origins = Origins(subject)
     order = sorted((i for i in range(len(found)) if worst[i] > 0), key=lambda i: -worst[i])
-    return tuple(_told(found[i].node, float(worst[i]), origins) for i in order[:_MOST])
+    return tuple(_told(found[i], float(worst[i]), origins) for i in order[:_MOST])
 
 
-def _told(node: Node, share: float, origins: Origins) -> Saturated:
+def _told(quantiser: _Quantiser, share: float, origins: Origins) -> Saturated:
+    node = quantiser.node
     name = node.proto.output[0]
+    quantises = node.op_type == "QuantizeLinear"
     return Saturated(
         name=node.proto.name,
         op_type=node.op_type,
         output=name,
         module=origins.module(node, name) or None,
         share=share,
+        ends=(quantiser.low.item(), quantiser.high.item()) if quantises else None,
         source=origins.source(node, name),
     )
 

@@ -117,9 +117,14 @@ class LayerCost(GraphNode):
 
 
 class Saturated(GraphNode):
-    """A quantiser whose scale cuts off a ``share`` of its values in the ordinary case of the most."""
+    """A quantiser whose scale cuts off a ``share`` of its values in the ordinary case of the most.
+
+    ``ends`` are those of what it keeps, infinite where nothing is cut off on that side; null where
+    only its integers are known.
+    """
 
     share: Number
+    ends: tuple[Number, Number] | None = None
     source: Source | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from onnx_gate.report.model.diagnosis import (
@@ -12,12 +13,16 @@ from onnx_gate.report.model.diagnosis import (
     Saturated,
 )
 from onnx_gate.report.model.headroom import ValueRange
-from onnx_gate.text import format_int, plain
+from onnx_gate.text import format_int, number, plain
 
 _NAME = 80
 _OPERATORS = 4
 _OUTPUTS = 8
 SHOWN_LAYERS = 5
+WIDER = (
+    "Give it a scale that leaves room for these values, by a Clip or a calibration that has them"
+)
+"""What to do about a scale that cuts values off."""
 RIGHT = "Put its scale, its zero point or its weights right"
 """What to do about a weight that is another one in few bits."""
 
@@ -126,7 +131,18 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
 
 def saturation(layer: Saturated) -> str:
     """Return ``12 % of body (QuantizeLinear q1)``."""
-    return f"{100 * layer.share:.3g} % of {layer_name(layer)}"
+    return f"{100 * layer.share:.3g} % of {layer_name(layer)}{_beyond(layer)}"
+
+
+def _beyond(layer: Saturated) -> str:
+    """Return which values are cut off, as far as that is known."""
+    low, high = layer.ends or (-math.inf, math.inf)
+    ends = [
+        f"{side} {number(end)}"
+        for side, end in (("below", low), ("above", high))
+        if math.isfinite(end)
+    ]
+    return f" ({' or '.join(ends)})" if ends else ""
 
 
 def layer_name(layer: LayerCost | Saturated | ValueRange) -> str:

@@ -139,7 +139,7 @@ def everything() -> Report:
         "operators": {"QuantizeLinear": 4},
         "proposals": (proposal, {**proposal, "output": "hidden"}),
         "layers": (layer,),
-        "saturated": ({**node, "share": 0.24, "source": diagnosis.source},),
+        "saturated": ({**node, "share": 0.24, "ends": (-1.5, 6.0), "source": diagnosis.source},),
     }
     operators = {"exporter": "dynamo", "opset": 20, "bytes": 1, "nodes": 1, "operators": {"Mul": 1}}
     operators["files"] = {"model.onnx": "9f86d081884c7d65"}
