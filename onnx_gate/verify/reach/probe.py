@@ -139,19 +139,20 @@ def to_compare(
 ) -> list[tuple[DecisionSite, str]]:
     """Return the sides that are to be compared at their operators, those that are counted first."""
     left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
-    left += [(s, AT) for s, seen in watcher.seen.items() if _was_never_equal(s, seen)]
+    left += [(s, AT) for s, seen in watcher.seen.items() if _is_strict_or_not(s, seen)]
     left.sort(key=lambda each: each[0].kind not in COUNTED or each[1] not in each[0].sides)
     again = [s for s in watcher.seen if s in doubted and s.kind in COUNTED - {"rows", "and", "or"}]
     return left + [(s, side) for s in again if watcher.seen[s].moves for side in s.sides]
 
 
-def _was_never_equal(site: DecisionSite, seen: Seen) -> bool:
-    """Return whether no input was where a comparison with a number of the module's is strict or not.
+def _is_strict_or_not(site: DecisionSite, seen: Seen) -> bool:
+    """Return whether it compares with a number of the module's, strictly or not.
 
-    Numbers that are computed are others in the file, in their last bits.
+    Inputs that are exactly there may leave open what follows. Numbers that are computed are others in the
+    file, in their last bits.
     """
     compares = site.kind == "limit" and site.operator in ORDERINGS and site.limit is not None
-    return compares and seen.moves and AT not in seen.sides
+    return compares and seen.moves
 
 
 def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
