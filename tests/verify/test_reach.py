@@ -126,6 +126,13 @@ class Offer(Brake):
     """Begins a year late where two other conditions hold."""
     share, least = 0.1, 37
 
+class Product(Base):
+    """Has a rule of three conditions as a product of ones and zeros."""
+    def forward(self, speed, near, age):
+        fast, close = speed.norm(dim=1), near.norm(dim=1)
+        held = (fast > 5).float() * (close < 0.1 * fast).float()
+        return held * (age >= (37 if self.wrong else 36)).float() + fast
+
 class Nested(Base):
     """Chooses within what it has chosen, of which hardly any row comes to the last."""
     def forward(self, speed, near, age):
@@ -336,6 +343,7 @@ INPUTS = {
         " age: {dtype: int64, shape: [batch], range: [0, 600]}}"
     ),
     "Offer": rule,
+    "Product": rule,
     "Pauses": "{at: {dtype: int64, shape: [batch, 6], range: [0, 100000000]}}",
     "Ids": "{ids: {dtype: int64, shape: [batch, 6], range: [1600000000000000000, 1900000000000000000]}}",
     "Since": "{event: {dtype: bool, shape: [batch, 96]}}",

@@ -17,6 +17,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.margins import TRUTHS, Margin, Margins, apart, distance_from
 from onnx_gate.verify.reach.rows import Tables
@@ -40,7 +41,7 @@ _MOST_LIMITS = 64
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
 # What decides nothing, and is taken note of.
-_NOTED = ASKS | {"stack", "isin"}
+_NOTED = ASKS | FLAGGED | {"stack", "isin"}
 # Stands for what follows from two operators, beside the rules of each.
 _NESTED = 1000
 # What an operator that is called in another way than its rule knows may raise here.
@@ -75,14 +76,12 @@ class Watch(OperatorMode):
         self.met: dict[tuple[DecisionSite, str], tuple[int, int]] = {}
         self._margins = Margins(leaves) if targets or follow else None
         self._side, self._leaves = side, leaves
-        self._tables = Tables(shown.own)
+        self._tables, self._flags = Tables(shown.own), Flags()
         # Values that the file has limits of its own for, looked at where they are first read: there
         # they have their gradients.
         self._besides: MutableMapping[torch.Tensor, Mapping[DecisionSite, Rule]] = (
             WeakTensorKeyDictionary()
         )
-        # Of what is chosen by a truth, where that held.
-        self._chosen: MutableMapping[torch.Tensor, torch.Tensor] = WeakTensorKeyDictionary()
         self._calls = 0
         self._times: dict[tuple[str, str, str, int, int], int] = {}
         self._shown, self._targets, self._follow = shown, targets, follow
@@ -157,9 +156,15 @@ class Watch(OperatorMode):
         bound["result"] = result
         if name == "stack":
             self._tables.stacked(result, bound["dim"])
+        if base in FLAGGED and (truths := self._flags.joined(base, bound, result)) is not None:
+            one, other, both = truths
+            self._two(self._site(name, Rule((), "and"), None, 0), one, other)
+            if self._margins is not None:
+                self._margins.learn("logical_and", func, {"self": one, "other": other}, both)
         if name == "where" and isinstance(result, torch.Tensor):
             with suppress(*_NOT_LOOKED_AT):
-                self._choose(bound, result)
+                for met in self._flags.chosen(bound, result):
+                    self._meet(self._site(name, Rule((), "and"), None, _NESTED), "both", met)
         if self._margins is not None:
             with suppress(*_NOT_LOOKED_AT):
                 self._margins.learn(name, func, bound, result)
@@ -307,20 +312,6 @@ class Watch(OperatorMode):
         if held.ndim and (site, side) not in self.met:
             row = int(held.reshape(len(held), -1).any(1).nonzero()[0])
             self.met[site, side] = row, len(held)
-
-    def _choose(self, bound: Mapping[str, Any], result: torch.Tensor) -> None:
-        """Note where a truth chooses what another has chosen: both hold there, as in an ``and``."""
-        held = bound.get("condition")
-        if not isinstance(held, torch.Tensor) or held.dtype != torch.bool:
-            return
-        held = both = held.broadcast_to(result.shape)
-        for part, truth in (("self", held), ("other", ~held)):
-            tensor = bound.get(part)
-            inner = self._chosen.get(tensor) if isinstance(tensor, torch.Tensor) else None
-            if inner is not None and inner.shape == held.shape and (met := truth & inner).any():
-                self._meet(self._site("where", Rule((), "and"), None, _NESTED), "both", met)
-                both = met if both is held else both | met
-        self._chosen[result] = both
 
     def _choices(self, made: torch.Tensor) -> tuple[Margin, ...]:
         return () if self._margins is None else self._margins.of(made)
