@@ -190,6 +190,11 @@ class Readings(Base):
         age = x[:, 3]
         return x[:, :3].sum(1) * torch.where(torch.isnan(age), 0.4 if self.wrong else 0.5, age)
 
+class Sentinel(Base):
+    """Has a mean in the place of what is missing, for which a number stands that nobody draws."""
+    def forward(self, x):
+        return torch.where(x == (-99.0 if self.wrong else -999.0), 0.25, x).sum(1)
+
 class Scaled(Base):
     """Takes a number of no axes beside readings of which any may be missing."""
     def forward(self, x, scale):
@@ -352,6 +357,7 @@ INPUTS = {
         ' parent: {dtype: int64, shape: [nodes], range: [0, "nodes - 1"]}}'
     ),
     "Readings": '{x: "float32[batch, 4]"}',
+    "Sentinel": '{x: "float32[batch, 4]"}',
     "Codes": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 1000000000]}}",
     "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',
     "Gates": "{x: 'float32[batch, 32]'}",

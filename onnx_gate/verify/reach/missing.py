@@ -20,6 +20,11 @@ from onnx_gate.verify.reach.rules import Missing
 _ASKED: Mapping[Missing, float] = {"isnan": math.nan, "isinf": math.inf}
 
 
+def _apart(domain: Domain, value: float) -> bool:
+    """Return whether a value is none of a domain's, among which it would be drawn."""
+    return not domain.low <= value <= domain.high
+
+
 def missing(
     asked: Collection[Missing], known: Mapping[str, Domain]
 ) -> Iterator[tuple[str, float, tuple[str, ...]]]:
@@ -28,10 +33,14 @@ def missing(
     All of those that nobody has declared a range for, and each alone.
     """
     free = [n for n, each in known.items() if each.is_float and each.drawn and not each.spec.range]
-    for what in sorted(asked) if free else ():
-        yield what, _ASKED[what], tuple(free)
-        for name in free if len(free) > 1 else ():
-            yield f"{what}/{name}", _ASKED[what], (name,)
+    for what in sorted(asked, key=str):
+        value = _ASKED[what] if isinstance(what, str) else what
+        label = what if isinstance(what, str) else f"equals/{what:g}"
+        names = tuple(n for n in free if _apart(known[n], value))
+        if names:
+            yield label, value, names
+        for name in names if len(names) > 1 else ():
+            yield f"{label}/{name}", value, (name,)
 
 
 def strewn(

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 Kind = Literal["limit", "equality", "truth", "and", "or", "half", "guard", "scale", "rows"]
 
-Missing = Literal["isnan", "isinf"]
+# NaN, infinity, or a number that stands for them.
+Missing = Literal["isnan", "isinf"] | float
 
 # What the sides of a decision are called. A ``half`` is exactly between two whole numbers, above an
 # even or an odd one: PyTorch rounds the two to either side. A ``guard`` is a small number that is
@@ -112,13 +113,13 @@ def limit_of(limit: float | str, bound: Mapping[str, Any]) -> Any:
 
 
 def missing_asked(name: str, bound: Mapping[str, Any]) -> Iterator[Missing]:
-    """Yield what a call asks its operand for: NaN, which stands for what is missing, or infinity."""
+    """Yield what a call asks its operand for: NaN, infinity, or a number that may stand for them."""
     if name in ("eq", "ne"):
         other = bound.get("other")
         if other is bound.get("self"):
             yield "isnan"
-        elif isinstance(other, float) and math.isinf(other):
-            yield "isinf"
+        elif isinstance(other, int | float) and bound["self"].is_floating_point():
+            yield "isinf" if math.isinf(other) else float(other)
     elif name == "nan_to_num":
         yield "isnan"
         if any(bound.get(end) is not None for end in ("posinf", "neginf")):
