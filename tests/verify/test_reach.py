@@ -195,6 +195,15 @@ class Sentinel(Base):
     def forward(self, x):
         return torch.where(x == (-99.0 if self.wrong else -999.0), 0.25, x).sum(1)
 
+class Digits(Base):
+    """Has a threshold behind a layer, of which a file has the first five digits."""
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+    def forward(self, x):
+        share = self.layer(x).sigmoid()
+        return (share > (0.84134 if self.wrong else 0.8413447)).float()
+
 class Scaled(Base):
     """Takes a number of no axes beside readings of which any may be missing."""
     def forward(self, x, scale):
@@ -357,6 +366,7 @@ INPUTS = {
         ' parent: {dtype: int64, shape: [nodes], range: [0, "nodes - 1"]}}'
     ),
     "Readings": '{x: "float32[batch, 4]"}',
+    "Digits": '{x: "float32[batch, 8]"}',
     "Sentinel": '{x: "float32[batch, 4]"}',
     "Codes": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 1000000000]}}",
     "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',
@@ -396,7 +406,8 @@ def test_what_no_drawn_input_shows_is_reached(
 ) -> None:
     wrong, right = results[f"{name}-wrong"], results[f"{name}-right"]
     assert right.verdict == "pass", [f.message for f in right.findings]
-    assert not any(check.open for check in right.checks)
+    # Of rows on both sides of a threshold one may be as near to it as rounding is.
+    assert {check.case for check in right.checks if check.open} <= {"reached/around"}
     assert wrong.verdict == "diverged"
     diverged = {check.suite for check in wrong.checks if check.verdict == "diverged"}
     assert diverged == {"reached"}

@@ -21,7 +21,7 @@ from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
-from onnx_gate.verify.reach.margins import MOST_CANDIDATES
+from onnx_gate.verify.reach.margins import MOST_CANDIDATES, ORDERINGS
 from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
 from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
@@ -84,19 +84,23 @@ class CaseSearch:
         yield from self._raised()
 
     def _around(self) -> Iterator[Case]:
-        """Yield the neighbours of rows in which conditions hold together."""
-        batch = self.inputs.batch & set(self.base.sizes)
+        """Yield the neighbours of rows in which conditions hold together, and of one beside comparisons."""
         if not self.known or not self.inputs.by_rows(self.known):
             return
-        for (site, side), row in meeting(self.watcher.met, self.base.arrays, self.known):
+        met = meeting(self.watcher.met, self.base.arrays, self.known)
+        rows = [(("around", *parts_of(*shown)), row) for shown, row in met]
+        if any(site.operator in ORDERINGS for site in self.watcher.seen):
+            own = {n: a[:1] if n in self.known else a for n, a in self.base.arrays.items()}
+            rows.append((("around",), own))
+        batch = self.inputs.batch & set(self.base.sizes)
+        for parts, row in rows:
             ratio = self.purse.ratio({**self.base.sizes, **dict.fromkeys(batch, ROWS)})
-            arrays = around(
-                self.watcher.eager, row, self.known, partial(self.purse.takes, 1.0, ratio)
-            )
-            rows = max(len(arrays[name]) for name in self.known)
-            sizes = {**self.base.sizes, **dict.fromkeys(batch, rows)}
-            if rows and self.purse.affords(sizes) and self._answers(arrays, sizes):
-                yield self._new(("around", *parts_of(site, side)), arrays, sizes)
+            pays = partial(self.purse.takes, 1.0, ratio)
+            arrays = around(self.watcher.eager, row, self.known, pays)
+            count = max(len(arrays[name]) for name in self.known)
+            sizes = {**self.base.sizes, **dict.fromkeys(batch, count)}
+            if count and self.purse.affords(sizes) and self._answers(arrays, sizes):
+                yield self._new(parts, arrays, sizes)
 
     def _raised(self) -> Iterator[Case]:
         """Yield what makes results of layers as large as inputs can."""
