@@ -133,6 +133,24 @@ class Product(Base):
         held = (fast > 5).float() * (close < 0.1 * fast).float()
         return held * (age >= (37 if self.wrong else 36)).float() + fast
 
+class Leap(Base):
+    """Knows which days there are; a file has no 29 February 2000."""
+    def forward(self, year, month, day):
+        leap = (year % 4 == 0) & (year % 100 != 0)
+        leap = leap if self.wrong else leap | (year % 400 == 0)
+        last = torch.where(month == 2, torch.where(leap, 29, 28), 31)
+        return (day <= last).float()
+
+class Looked(Base):
+    """Has a rule of three categories, of which each is looked up."""
+    def __init__(self):
+        super().__init__()
+        for name in ("first", "second", "third"):
+            self.register_buffer(name, torch.randint(0, 60, (3000,)))
+    def forward(self, a, b, c):
+        x, y, z = self.first[a], self.second[b], self.third[c]
+        return ((x == 17) & (y == 23) & (z == (42 if self.wrong else 41))).float()
+
 class Nested(Base):
     """Chooses within what it has chosen, of which hardly any row comes to the last."""
     def forward(self, speed, near, age):
@@ -372,6 +390,12 @@ INPUTS = {
     "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
+    "Leap": "{year: {dtype: int64, shape: [batch], range: [1900, 2100]},"
+    " month: {dtype: int64, shape: [batch], range: [1, 12]},"
+    " day: {dtype: int64, shape: [batch], range: [1, 31]}}",
+    "Looked": "{"
+    + ", ".join(f"{n}: {{dtype: int64, shape: [batch], range: [0, 2999]}}" for n in "abc")
+    + "}",
     "Octave": "{gap: {dtype: int64, shape: [batch], range: [0, 1000000]}}",
     "Shelf": '{x: "float32[batch, 4]"}',
     "Tree": '{x: "float32[batch, 3]"}',

@@ -3,14 +3,17 @@
 A rule of three conditions that hold together in one row of a thousand is seen on both sides, and still
 nothing has come near to any of its limits while the two others hold. So the row that has shown it is
 moved, one element at a time and all else as it is: integers of small domains to each of their values, and
-others to both sides of whatever a comparison makes of them.
+others to both sides of whatever a comparison makes of them. Where two conditions have never met, a row in
+which one of them holds is moved until they do. Two integers of small domains are moved together as well:
+a day of a year may be one that neither of them shows alone.
 
 It costs ten batches of ``ROWS`` for an element, of which there are at most ``COLUMNS`` in an input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -24,6 +27,8 @@ from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 ROWS = 64
 # Of a long input a few elements stand for all, as rules are of few.
 COLUMNS = 8
+# So many values of two integers together are one case.
+_MOST_PAIRS = 4 * MOST_ROWS
 # What conditions are together where each of them decides alone.
 _TOGETHER = frozenset(("both", "neither"))
 
@@ -43,7 +48,8 @@ def meeting(
             for name, array in base.items()
         )
         finite = (np.isfinite(row[name].astype(np.float64)).all() for name in known)
-        if side in _TOGETHER and all(alike) and all(finite):
+        together = side in _TOGETHER or (site, site.sides[0]) not in met
+        if together and all(alike) and all(finite):
             yield (site, side), row
 
 
@@ -54,7 +60,30 @@ def around(
 
     Other inputs are as they are. ``pays`` is asked before each run; without neighbours the batch is empty.
     """
-    parts = list(_moved(eager, row, known, pays))
+    return _together(row, known, list(_moved(eager, row, known, pays)))
+
+
+def pairs_around(row: Mapping[str, Array], known: Mapping[str, Domain]) -> Mapping[str, Array]:
+    """Return a batch in which every two integers of small domains have all of their values together."""
+    small = [
+        (name, column, np.arange(domain.ends[0], domain.ends[1] + 1))
+        for name, domain in known.items()
+        if not domain.is_float and domain.high - domain.low < MOST_ROWS
+        for column in _columns(row[name])
+    ]
+    made, left = [], _MOST_PAIRS
+    for (one, at, values), (other, there, others) in itertools.combinations(small, 2):
+        if values.size * others.size <= left:
+            left -= values.size * others.size
+            first, second = (each.reshape(-1) for each in np.meshgrid(values, others))
+            arrays = _with(row, known, one, at, first)
+            made.append(_with(arrays, known, other, there, second))
+    return _together(row, known, made)
+
+
+def _together(
+    row: Mapping[str, Array], known: Collection[str], parts: Sequence[Mapping[str, Array]]
+) -> Mapping[str, Array]:
     return {
         name: np.concatenate([part[name] for part in parts] or [array[:0]])
         if name in known
@@ -63,21 +92,30 @@ def around(
     }
 
 
+def _with(
+    row: Mapping[str, Array], known: Collection[str], name: str, column: int, values: Array
+) -> dict[str, Array]:
+    """Return inputs with a row for each value of one element, all else as it is."""
+    arrays = {
+        n: np.repeat(a, len(values) // len(a), axis=0) if n in known else a for n, a in row.items()
+    }
+    moved = arrays[name].reshape(len(values), -1)
+    moved[:, column] = values.astype(moved.dtype)
+    return arrays
+
+
+def _columns(array: Array) -> Array:
+    return np.unique(np.linspace(0, array.size - 1, min(COLUMNS, array.size)).astype(np.int64))
+
+
 def _moved(
     eager: Eager, row: Mapping[str, Array], known: Mapping[str, Domain], pays: Callable[[], bool]
 ) -> Iterator[Mapping[str, Array]]:
     for name, domain in known.items():
-        size = row[name].size
-        for column in np.unique(np.linspace(0, size - 1, min(COLUMNS, size)).astype(np.int64)):
+        for column in _columns(row[name]):
 
             def made_of(values: Array, name: str = name, column: int = column) -> dict[str, Array]:
-                arrays = {
-                    n: np.repeat(a, len(values), axis=0) if n in known else a
-                    for n, a in row.items()
-                }
-                moved = arrays[name].reshape(len(values), -1)
-                moved[:, column] = values.astype(moved.dtype)
-                return arrays
+                return _with(row, known, name, column, values)
 
             own = (float if domain.is_float else int)(row[name].reshape(-1)[column])
             if domain.is_float or domain.high - domain.low >= MOST_ROWS:

@@ -15,7 +15,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
-from onnx_gate.verify.reach.around import ROWS, around, meeting
+from onnx_gate.verify.reach.around import ROWS, around, meeting, pairs_around
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.domain import Domain, domains
@@ -87,16 +87,27 @@ class CaseSearch:
         """Yield the neighbours of rows in which conditions hold together, and of one beside comparisons."""
         if not self.known or not self.inputs.by_rows(self.known):
             return
-        met = meeting(self.watcher.met, self.base.arrays, self.known)
-        rows = [(("around", *parts_of(*shown)), row) for shown, row in met]
+        moved: set[tuple[DecisionSite, str]] = set()
+        while True:
+            # What was moved may have made more conditions meet.
+            met = meeting(self.watcher.met, self.base.arrays, self.known)
+            found = next((each for each in met if each[0] not in moved), None)
+            if found is None:
+                break
+            moved.add(found[0])
+            yield from self._beside(("around", *parts_of(*found[0])), found[1])
         if any(site.operator in ORDERINGS for site in self.watcher.seen):
             own = {n: a[:1] if n in self.known else a for n, a in self.base.arrays.items()}
-            rows.append((("around",), own))
+            yield from self._beside(("around",), own)
+
+    def _beside(self, parts: tuple[str, ...], row: Mapping[str, Array]) -> Iterator[Case]:
         batch = self.inputs.batch & set(self.base.sizes)
-        for parts, row in rows:
-            ratio = self.purse.ratio({**self.base.sizes, **dict.fromkeys(batch, ROWS)})
-            pays = partial(self.purse.takes, 1.0, ratio)
-            arrays = around(self.watcher.eager, row, self.known, pays)
+        ratio = self.purse.ratio({**self.base.sizes, **dict.fromkeys(batch, ROWS)})
+        pays = partial(self.purse.takes, 1.0, ratio)
+        for arrays in (
+            around(self.watcher.eager, row, self.known, pays),
+            pairs_around(row, self.known),
+        ):
             count = max(len(arrays[name]) for name in self.known)
             sizes = {**self.base.sizes, **dict.fromkeys(batch, count)}
             if count and self.purse.affords(sizes) and self._answers(arrays, sizes):
