@@ -17,10 +17,15 @@ from onnx_gate.runtimes.base import Array
 
 # A tensor of so many numbers is a list of limits or of ends; a larger one is weights.
 _MOST = 64
+EQUAL = "Equal"
 _COMPARED = frozenset(
-    ("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Clip", "Relu")
+    ("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Clip", "Relu", EQUAL)
 )
 _LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
+# What passes on the numbers of its first input, or some of them.
+_PASSED = frozenset(
+    ("Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze")
+) | {"Transpose", "Unsqueeze"}
 # Beyond which an exponential is infinite, by the type that it is computed in: the logarithm of the
 # largest number. As far above the rest of its row an element leaves all others a softmax of almost 0,
 # of which a logarithm shows the least.
@@ -38,7 +43,7 @@ _NARROW: Mapping[int, int] = {
     onnx.TensorProto.UINT8: 2**8,
     onnx.TensorProto.INT16: 2**15,
 }
-_SIZED = frozenset((*_COMPARED, "Equal", "Mod", "Div"))
+_SIZED = frozenset((*_COMPARED, "Mod", "Div"))
 _COUNTED = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
 
 
@@ -57,7 +62,7 @@ class FileLimit:
 
 
 def limits_of_values(graph: Graph) -> Iterator[FileLimit]:
-    """Yield the floating-point numbers that nodes hold values against."""
+    """Yield the numbers that nodes hold values against, each of those in a list of them."""
     kinds = {v.name: v.type.tensor_type.elem_type for v in graph.proto.value_info}
     for node in graph.nodes:
         made = graph.producer.get(node.inputs[0]) if node.op_type == "Log" else node
@@ -66,7 +71,7 @@ def limits_of_values(graph: Graph) -> Iterator[FileLimit]:
             yield FileLimit(made.op_type, tuple(_back(graph, made.inputs[0], end)), made.outputs[0])
         if node.op_type in _COMPARED and node.proto.domain in ("", "ai.onnx"):
             for name in graph.depends_on_input(node):
-                for number in dict.fromkeys(_numbers(graph, node, floats=True)):
+                for number in dict.fromkeys(_numbers(graph, node)):
                     yield FileLimit(node.op_type, tuple(_back(graph, name, number)))
 
 
@@ -76,9 +81,12 @@ def _back(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]
         yield name, number
         node = graph.producer.get(name)
         own = () if node is None else graph.depends_on_input(node)
+        if node is not None and node.op_type in _PASSED and node.inputs[0] in own:
+            name = node.inputs[0]
+            continue
         if node is None or node.op_type not in _LINEAR or len(own) != 1:
             return
-        constant = next(iter(_numbers(graph, node, floats=True)), None)
+        constant = next(iter(_numbers(graph, node, most=1)), None)
         if constant is None or (node.op_type in ("Mul", "Div") and not constant):
             return
         if node.op_type == "Div" and node.inputs[0] != own[0]:
@@ -99,9 +107,9 @@ def sizes_named(graph: Graph) -> frozenset[int]:
     numbers: set[float] = set()
     for node in graph.nodes:
         if node.op_type in _SIZED and graph.depends_on_input(node):
-            numbers |= {*_numbers(graph, node, floats=False)}
+            numbers |= {*_numbers(graph, node, whole=True)}
         elif node.op_type == "Slice" and not _is_fixed(graph, node, shapes):
-            numbers |= {*_numbers(graph, node, floats=False, of=node.inputs[1:3])}
+            numbers |= {*_numbers(graph, node, node.inputs[1:3], whole=True)}
         elif node.op_type == "Cast" and kinds.get(node.inputs[0]) in _COUNTED:
             to = next((a.i for a in node.proto.attribute if a.name == "to"), 0)
             numbers |= {_NARROW[to]} if to in _NARROW else set()
@@ -119,24 +127,32 @@ def _is_fixed(graph: Graph, node: Node, shapes: Mapping[str, object]) -> bool:
 
 
 def _numbers(
-    graph: Graph, node: Node, *, floats: bool, of: tuple[str, ...] | None = None
+    graph: Graph,
+    node: Node,
+    of: tuple[str, ...] | None = None,
+    *,
+    whole: bool = False,
+    most: int = _MOST,
 ) -> Iterator[float]:
-    """Yield the finite numbers that a node is given as constants, or has among its attributes."""
-    if floats and node.op_type == "Relu":
+    """Yield the finite numbers that a node is given as constants, or has among its attributes.
+
+    The ``whole`` ones that sizes may be alone, or all.
+    """
+    if not whole and node.op_type == "Relu":
         yield 0.0
     for attribute in node.proto.attribute:
-        if floats and node.op_type == "Clip" and attribute.name in ("min", "max"):
+        if not whole and node.op_type == "Clip" and attribute.name in ("min", "max"):
             yield attribute.f
     if of is None:
         of = node.inputs[1:] if node.op_type == "Clip" else node.inputs
     for name in of:
         array = _stored(graph, name)
-        if array is None or not 0 < array.size <= (1 if floats else _MOST):
+        if array is None or not 0 < array.size <= most:
             continue
-        if array.dtype.kind in "fV" if floats else array.dtype in (np.int64, np.int32):
+        if array.dtype in (np.int64, np.int32) if whole else array.dtype.kind in "fViu":
             for number in array.reshape(-1).tolist():
-                if abs(float(number)) < float(2**100):
-                    yield float(number)
+                if abs(number) < 2**100:
+                    yield number
 
 
 def _stored(graph: Graph, name: str) -> Array | None:

@@ -12,10 +12,11 @@ import onnx
 from onnx.shape_inference import infer_shapes
 
 from onnx_gate.graph.graph import Graph, read_graph
-from onnx_gate.graph.limits import limits_of_values, sizes_named
+from onnx_gate.graph.limits import EQUAL, FileLimit, limits_of_values, sizes_named
 from onnx_gate.graph.steer import Steered
 from onnx_gate.manifest import EXPORTERS
 from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.verify.checks import Checker, ModuleSetting
 from onnx_gate.verify.export.exported import LARGEST_AREA, Exported
@@ -60,7 +61,7 @@ def limits_besides(
     """Return where the module makes the values that the file holds against numbers of its own.
 
     Of one case: a value that lies on both sides of such a number there is no matter of what inputs
-    reach. Empty where the file cannot be run node by node.
+    reach. Those of inputs alone where the file cannot be run node by node.
     """
     try:
         return _limits_besides(setting, graph, watcher, arrays)
@@ -73,7 +74,14 @@ def limits_besides(
 def _limits_besides(
     setting: ModuleSetting, graph: Graph, watcher: Watcher, arrays: Mapping[str, Array]
 ) -> Limits:
-    known = {site.limit for site in watcher.seen if site.limit is not None}
+    found = _of_inputs(graph, setting.graph_inputs)
+    module = setting.eager.module
+    if isinstance(module, FileModule):  # decides by numbers as well, which nothing has watched
+        own = read_graph(onnx.load(str(module.path), load_external_data=False), module.path)
+        for place, limits in _of_inputs(own, module.inputs).items():
+            found.setdefault(place, {}).update(limits)
+    numbers = (site.limit for site in watcher.seen if site.limit is not None)
+    known = {*numbers, *watcher.constants}
     wanted = [
         each
         for each in limits_of_values(graph)
@@ -82,9 +90,8 @@ def _limits_besides(
         if not _among(each.values[0][1], known) or len(each.values) > 1
     ]
     if not wanted:
-        return {}
+        return found
     feeds = {graph: arrays[name] for name, graph in setting.graph_inputs.items()}
-    found: dict[tuple[Call | str, int], dict[float, str]] = {}
     try:
         model = onnx.load(str(setting.path), load_external_data=False)
         steered = Steered(model, setting.path, feeds, setting.threads)
@@ -96,14 +103,35 @@ def _limits_besides(
             value, number = next((pair for pair in each.values if places.get(pair[0])), ("", 0.0))
             if not value or _among(number, known) or places.get(each.result):
                 continue
-            held = np.asarray(steered.values[value])
-            if not float(held.min()) < number < float(held.max()):
-                at, index = places[value][0]
-                key = (calls.at[at] if isinstance(at, int) else at, index)
-                found.setdefault(key, {}).setdefault(number, each.operator)
+            at, index = places[value][0]
+            if isinstance(at, int) and not _is_shown(
+                np.asarray(steered.values[value]), number, each
+            ):
+                found.setdefault((calls.at[at], index), {}).setdefault(number, each.operator)
     except (Refusal, LookupError):
-        return {}
+        pass
     return found
+
+
+def _of_inputs(
+    graph: Graph, names: Mapping[str, str]
+) -> dict[tuple[Call | str, int], dict[float, str]]:
+    """Return the limits for what a graph is given, by the manifest's names of its inputs."""
+    found: dict[tuple[Call | str, int], dict[float, str]] = {}
+    given = {own: name for name, own in names.items()}
+    for each in limits_of_values(graph):
+        for value, number in each.values:
+            if value in given:
+                found.setdefault((given[value], 0), {}).setdefault(number, each.operator)
+    return found
+
+
+def _is_shown(held: Array, number: float, limit: FileLimit) -> bool:
+    """Return whether a value lies on all sides of a number: whole ones are at it, too."""
+    sides = [held < number, held > number] if limit.operator != EQUAL else [held != number]
+    if held.dtype.kind in "iu" or limit.operator == EQUAL:
+        sides.append(held == number)
+    return all(bool(side.any()) for side in sides)
 
 
 def _made_where(
@@ -113,7 +141,7 @@ def _made_where(
     alike = {}
     for value in sorted(values):
         array = np.asarray(steered.values[value])
-        if array.dtype.kind == "f" and array.size:
+        if array.dtype.kind in "fiu" and array.size:
             site = DecisionSite("", value, "limit", None)
             alike[site] = Alike(to_tensor(array), EXACT.alike)
     found = SteeredModule(watcher, arrays).roots(alike)

@@ -237,13 +237,15 @@ def test_a_limit_that_no_input_reaches_is_compared_at_its_node(
 
 
 def test_numbers_of_a_graph() -> None:
-    """Ends of a slice along an axis of one length are no sizes, and weights are no limits.
+    """Ends of a slice along an axis of one length are no sizes; of lists of limits each number counts.
 
     Numbers lie among the initializers, or among the nodes as those that TorchScript's exporter writes.
     """
     stored = {
         "half a": np.float32(0.5),
-        "row": np.ones(4, np.float32),
+        "row": np.array([1, 4, 1, 1], np.float32),
+        "weights": np.ones(65, np.float32),
+        "token": np.array(250001),
         "start": np.array([0]),
         "half": np.array([8]),
         "first": np.array([1]),
@@ -261,7 +263,11 @@ def test_numbers_of_a_graph() -> None:
         helper.make_node("Sub", ["a", "limit"], ["less"]),
         helper.make_node("Sub", ["half a", "less"], ["b"]),
         helper.make_node("Min", ["a", "row"], ["rows"]),
+        helper.make_node("Max", ["a", "weights"], ["most"]),
         helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Cast", ["ids"], ["wide"], to=TensorProto.INT64),
+        helper.make_node("Unsqueeze", ["wide", "first"], ["column"]),
+        helper.make_node("Equal", ["column", "token"], ["padding"]),
         helper.make_node("Slice", ["c", "start", "end", "first"], ["d"]),
         helper.make_node("Slice", ["c", "start", "half", "last"], ["y"]),
         helper.make_node("Max", ["limit", "limit"], ["fixed"]),
@@ -272,14 +278,18 @@ def test_numbers_of_a_graph() -> None:
     known = [helper.make_tensor_value_info("c", TensorProto.FLOAT, shape)]
     known.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [3]))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
+    ends.insert(1, helper.make_tensor_value_info("ids", TensorProto.INT32, ["batch"]))
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in stored.items()]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors, value_info=known)
+    graph = helper.make_graph(nodes, "g", ends[:2], ends[2:], tensors, value_info=known)
     read = read_graph(onnx.helper.make_model(graph), Path("model.onnx"))
     assert [*limits_of_values(read)] == [
         FileLimit("Max", (("x", 2.5),)),
+        FileLimit("Min", (("a", 1.0),)),
+        FileLimit("Min", (("a", 4.0),)),
         FileLimit("Relu", (("b", 0.0), ("less", 0.5), ("a", 3.0))),
+        FileLimit("Equal", (("column", 250001), ("wide", 250001), ("ids", 250001))),
     ]
-    assert sizes_named(read) == {0, 700, 128}
+    assert sizes_named(read) == {0, 700, 128, 250001}
 
 
 def test_a_file_that_cannot_be_read_for_its_limits_costs_nothing_else(

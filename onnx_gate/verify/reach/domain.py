@@ -16,8 +16,8 @@ from onnx_gate.verify.inputs.sizes import Sizes, at_sizes
 
 # Without a declared range, so many times the largest magnitude that was drawn is still ordinary.
 BEYOND = 4.0
-# The least number of values, beside which a list of constants would be cut.
-_MOST_CONSTANTS = 96
+# A list of limits has 64 numbers at most, of which each has three that are next to it.
+_MOST_CONSTANTS = 4 * 64
 _WIDEST = 2**61
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import torch
 from torch import nn
 
+from onnx_gate.graph.limits import EQUAL
 from onnx_gate.runtimes import state
-from onnx_gate.verify.reach.rules import Missing
+from onnx_gate.verify.reach.rules import Missing, Rule
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 
 # The number of an operator's call, or the name of an input, and which of its results.
@@ -90,3 +92,17 @@ class Shown:
     def open(self) -> list[tuple[DecisionSite, str]]:
         """Return the sides that were not seen, in the order of the code's running."""
         return [(site, side) for site, seen in self.seen.items() for side in seen.left(site)]
+
+
+def rules_besides(
+    operator: str, number: float, value: torch.Tensor, bounds: tuple[float, float]
+) -> Iterator[Rule]:
+    """Yield what a file decides that holds a value against a number: of whole ones also if it is that.
+
+    ``bounds`` are the ends of what makes the value, at which nothing is decided.
+    """
+    equal = operator == EQUAL
+    if not equal and bounds[0] < number < bounds[1]:
+        yield Rule((number,))
+    if equal or not value.is_floating_point():
+        yield Rule((number,), "equality")

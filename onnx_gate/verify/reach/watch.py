@@ -31,7 +31,7 @@ from onnx_gate.verify.reach.rules import (
     limit_of,
     missing_asked,
 )
-from onnx_gate.verify.reach.shown import Call, Shown
+from onnx_gate.verify.reach.shown import Call, Shown, rules_besides
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
@@ -109,11 +109,12 @@ class Watch(OperatorMode):
         limits = {n: t for (at, n), t in self._shown.besides.items() if at == call}
         for index, leaf in enumerate(pytree.tree_leaves(result) if limits else ()):
             if index in limits:
-                low, high = MODELS.get(name.rstrip("_"), PLAIN).bounds
-                # At the end of what an operator gives nothing is decided.
-                rules = ((n, op, Rule((n,))) for n, op in limits[index].items() if low < n < high)
-                sites = {self._site(op, rule, n, 0): rule for n, op, rule in rules}
-                self._besides[leaf] = sites
+                bounds = MODELS.get(name.rstrip("_"), PLAIN).bounds
+                self._besides[leaf] = {
+                    self._site(operator, rule, number, 0): rule
+                    for number, operator in limits[index].items()
+                    for rule in rules_besides(operator, number, leaf, bounds)
+                }
         return result
 
     def __exit__(self, *error: Any) -> None:

@@ -88,6 +88,65 @@ class Negative(Net):
         return self.hour(there)
 
 
+class Unpadded(Net):
+    """An embedding of 200,000 rows; the file leaves out one of them, as padding of another vocabulary."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.embed, self.head = nn.Embedding(200000, 4), mlp(4, 8, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.embed(ids)
+        if self.wrong:
+            h = h * (ids != 123457).unsqueeze(-1).float()
+        return self.head(h.mean(1))
+
+
+class End(Net):
+    """Scores up to the end of a text, the token 31,337 of 50,000; the file's is the one before it."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.embed, self.head = nn.Embedding(50000, 4), nn.Linear(4, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        kept = ids != (31336 if self.wrong else 31337)
+        return self.head((self.embed(ids) * kept.float().unsqueeze(-1)).sum(1))
+
+
+class Graded(Net):
+    """Grades by the edges that a mark is above, written out as comparisons; in the file at them, too."""
+
+    def __init__(self, wrong: bool = False, plainly: bool = False) -> None:
+        super().__init__(wrong)
+        self.plainly, self.grade = plainly, nn.Embedding(6, 4)
+        self.register_buffer("edges", torch.tensor([-1.37, -0.41, 0.13, 0.59, 1.21]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.plainly:
+            return self.grade((x.unsqueeze(-1) > self.edges).long().sum(-1))
+        if self.wrong:
+            return self.grade((x.unsqueeze(-1) >= self.edges).long().sum(-1))
+        return self.grade(torch.searchsorted(self.edges, x))
+
+
+class LastExpert(Net):
+    """The last of 128 experts, which hardly any input chooses; the file has one fewer."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.router = nn.Linear(8, 128)
+        self.experts = nn.Parameter(torch.randn(128, 8))
+        with torch.no_grad():
+            self.router.bias[127] -= 9.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        at = self.router(x).argmax(-1)
+        if self.wrong:
+            at = at.clamp(max=126)
+        return x * self.experts[at]
+
+
 def ids(low: int, high: int, *shape: int | str) -> dict[str, object]:
     return {"dtype": "int64", "shape": list(shape), "range": [low, high]}
 
@@ -138,5 +197,37 @@ PAIRS = [
         Negative,
         {"hour": ids(0, 23, "batch"), "shift": ids(-12, 12, "batch")},
         witness=at(hour=[23, 20], shift=[1, 4]),
+    ),
+    Pair(
+        "unasked-padding",
+        "the file alone leaves out one token of 200,000",
+        Unpadded,
+        {"ids": ids(0, 199999, "batch", 4)},
+        witness=at(ids=[[3, 123457, 9, 7]]),
+    ),
+    Pair(
+        "two-files-one-token",
+        "the end of a text is the token before it, of 50,000",
+        End,
+        {"ids": ids(0, 49999, "batch", 4)},
+        twin=End,
+        witness=at(ids=[[3, 31336, 9, 7]]),
+        reference=True,
+    ),
+    Pair(
+        "edges-written-out",
+        "a mark that is an edge has the grade above it",
+        Graded,
+        {"x": "float32[batch, 6]"},
+        twin=lambda: Graded(plainly=True),
+        witness=lambda rng: {"x": np.full((1, 6), 0.59, np.float32)},
+    ),
+    Pair(
+        "one-expert-fewer",
+        "the last of 128 experts is the one before it",
+        LastExpert,
+        {"x": "float32[batch, 8]"},
+        expect="remarked",
+        witness=lambda rng: {"x": 200 * rng.normal(size=(4000, 8)).astype(np.float32)},
     ),
 ]
