@@ -13,7 +13,7 @@ from onnx_gate.report.model import Weights
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.account import account
-from onnx_gate.verify.reach.sites import DecisionSite, Seen
+from onnx_gate.verify.reach.computed import learn_computed
 from onnx_gate.verify.reach.watcher import Watcher
 
 
@@ -124,13 +124,31 @@ def test_a_limit_that_follows_from_a_size_is_one_decision_and_no_number_of_the_m
     assert not watcher.constants.keys() & {14.0, 5.0, 7.0}
 
 
-@pytest.mark.parametrize(("follows", "compared"), [(None, True), (False, True), (True, False)])
-def test_rows_that_a_module_chooses_among_are_not_compared_with_their_weights(
-    follows: bool | None, compared: bool
-) -> None:
-    site = DecisionSite("", "index", "rows", 8.0)
-    seen = Seen(rows=torch.arange(8) < 7, whole=True, follows=follows)
-    known = Weights(total=3, same=3)
-    told = account({site: seen}, (), None, weights=known)
-    assert (told.of, told.compared) == (1, int(compared))
-    assert account({site: seen}, (), None).compared == 0
+class Looked(nn.Module):
+    """Reads rows by an input, by what it computes of that, by a choice among many, and by no input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.route = nn.Linear(3, 128)
+        self.given, self.hashed, self.chosen, self.placed = (nn.Embedding(128, 3) for _ in range(4))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows = self.given(ids[:, 1:].int()) + self.hashed(ids[:, 1:] * 7 % 128)
+        return (
+            rows
+            + self.chosen(self.route(rows).argmax(-1))
+            + self.placed.weight[:3][torch.arange(3)]
+        )
+
+
+def test_rows_are_compared_with_their_weights_where_no_computing_says_which_are_read() -> None:
+    watcher = Watcher(Eager(Looked().eval(), ("ids",)))
+    ids = {"ids": np.arange(8, dtype=np.int64).reshape(2, 4)}
+    watcher.run(ids)
+    learn_computed(watcher, ids)
+    told = account(watcher.seen, (), None, weights=Weights(total=3, same=3))
+    tables = {site.module: seen.computed for site, seen in watcher.seen.items() if site.is_table}
+    assert (tables["given"], tables["hashed"], tables["chosen"]) == (False, True, True)
+    never = {each.module for each in told.never if each.operator == "embedding"}
+    assert never == {"hashed", "chosen"}
+    assert account(watcher.seen, (), None).compared == 0

@@ -45,9 +45,9 @@ def account(
 def _rows_of(seen: Mapping[DecisionSite, Seen]) -> set[tuple[DecisionSite, str]]:
     """Return the unseen sides of tables of weights: rows that no input has read.
 
-    None of those that the module chooses among: what chooses may be wrong where the rows are right.
+    None of those of which one is computed or chosen: what does so may be wrong where the rows are right.
     """
-    tables = ((s, each) for s, each in seen.items() if s.is_table and not each.follows)
+    tables = ((s, each) for s, each in seen.items() if s.is_table and not each.computed)
     return {(s, side) for s, each in tables for side in each.left(s)}
 
 

@@ -1,8 +1,10 @@
 """Every value of integer inputs, every combination of small ones, and every row of what nobody knows.
 
-A table that is the module's to the bit needs no row to be read. One that is not, as where an exporter has
-multiplied it by a scale, may have one wrong row among a million: all of them are read, by the values of the
-inputs where these point at it, and by draws of them where arithmetic lies between, until none is left.
+A table that is the module's to the bit needs no row to be read where an input points at it. One that is
+not, as where an exporter has multiplied it by a scale, may have one wrong row among a million: all of them
+are read, by the values of the inputs where these point at it, and by draws of them where arithmetic lies
+between, until none is left. That arithmetic may be wrong where the table is right, and so may whatever else
+is decided about the whole numbers that it makes.
 """
 
 from __future__ import annotations
@@ -68,15 +70,15 @@ class Every:
                 return
 
     def rows(self, purse: Purse) -> Iterator[Draft]:
-        """Yield draws while the module reads rows that it has not, where the file's may be others."""
-        left = self._unread()
-        for number in range(_MOST_CASES if self.unknown else 0):
+        """Yield draws while they show more: rows that may be others in the file, and whole numbers."""
+        left = self._left()
+        for number in range(_MOST_CASES):
             sizes = self._largest_batch(purse, {self._most_rows, *BATCHES}) if left else None
             if sizes is None:
                 return
             key = ("every", "row", str(number))
             yield Draft(key, self.inputs.beside(self.base, self.known, sizes, key, 1), sizes)
-            before, left = left, self._unread()
+            before, left = left, self._left()
             if left == before:
                 return
 
@@ -92,10 +94,20 @@ class Every:
                 arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
                 yield Draft(("rows", name), arrays, sizes)
 
-    def _unread(self) -> int:
-        """Return how many rows of weights have not been read."""
-        seen = self.watcher.seen.items()
-        return sum(int((~s.rows).sum()) for site, s in seen if site.is_table and s.rows is not None)
+    @property
+    def owed(self) -> bool:
+        """Whether there is something that the file may do otherwise, however short the run is."""
+        return self.unknown or bool(self.watcher.besides) or self._left(tables=True) > 0
+
+    def _left(self, tables: bool = False) -> int:
+        """Return how much draws may still show, of ``tables`` alone or of what else is computed as well.
+
+        Of a table that is the module's, the rows do not count which an input itself points at.
+        """
+        seen = [(site, s) for site, s in self.watcher.seen.items() if self.unknown or s.computed]
+        rows = sum(int((~s.rows).sum()) for site, s in seen if site.is_table and s.rows is not None)
+        whole = (s.left(site) for site, s in seen if s.computed and s.whole and site.kind != "rows")
+        return rows if tables else rows + sum(map(len, whole))
 
     @property
     def _most_rows(self) -> int:

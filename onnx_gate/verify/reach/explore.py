@@ -15,6 +15,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import elements
 from onnx_gate.verify.reach.account import account, both_ways
+from onnx_gate.verify.reach.computed import learn_computed
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.purse import LARGEST, Purse, count, pairs_of
@@ -112,8 +113,7 @@ class Explorer:
         purse = Purse(left, cost, self.spec.inputs, base, of(batch=True), of(batch=False))
         if self.besides is not None:
             self.watcher.besides = self.besides(self.watcher, base.arrays)
-            if self.watcher.besides:
-                self.watcher.run(base.arrays)
+        learn_computed(self.watcher, base.arrays)
         search = CaseSearch(
             self.spec,
             self.watcher,

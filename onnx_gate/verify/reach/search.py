@@ -161,7 +161,7 @@ class CaseSearch:
     def _every(self) -> Iterator[Case]:
         """Yield every value of integer inputs, and every row of tables where it may be another."""
         every = Every(self.inputs, self.watcher, self.base, self.known, self.unknown)
-        with self.purse.least(_OWED if self.unknown else 0.0):
+        with self.purse.least(_OWED if every.owed else 0.0):
             for drafts in (every.values(self.purse), every.rows(self.purse)):
                 for draft in drafts:
                     if not self._answers(draft.arrays, draft.sizes):

@@ -60,6 +60,7 @@ class Seen:
     ``low`` and ``high`` are the operand's least and largest distance above its limit, ``at``
     whether an element was exactly at it. ``rows`` are the rows of a table that were read.
     ``whole``: the operand holds integers. ``follows``: it has a gradient to the inputs, where asked.
+    ``computed``: it, or what points into a table, is made of the inputs' values and is none of them.
     """
 
     sides: set[str] = field(default_factory=set)
@@ -69,6 +70,7 @@ class Seen:
     whole: bool = False
     rows: torch.Tensor | None = None
     follows: bool | None = None
+    computed: bool = False
 
     @property
     def read(self) -> int:
@@ -80,6 +82,7 @@ class Seen:
         self.sides |= other.sides
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.at, self.whole = self.at or other.at, self.whole or other.whole
+        self.computed |= other.computed
         self.follows = other.follows if self.follows is None else self.follows or other.follows
         if self.rows is None or other.rows is None or self.rows.shape != other.rows.shape:
             self.rows = other.rows if self.rows is None else self.rows

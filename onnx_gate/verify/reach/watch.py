@@ -235,7 +235,7 @@ class Watch(OperatorMode):
             self._add(site, seen, operand, limit)
             return
         distance = distance_from(operand, limit)
-        seen = Seen(whole=not operand.is_floating_point())
+        seen = Seen(whole=not operand.is_floating_point(), computed=self._is_computed(operand))
         if wanted:
             seen.follows = any(self._leads(each) for each in (operand, limit))
             choices = self._choices(operand)
@@ -260,6 +260,10 @@ class Watch(OperatorMode):
             else:
                 seen.sides = _sides(site, low < 0, high > 0) | ({AT} if seen.at else set())
         self._add(site, seen, operand, limit)
+
+    def _is_computed(self, value: Any) -> bool:
+        """Return whether a value is known to be made of the inputs', and none of these itself."""
+        return False
 
     def _leads(self, value: Any) -> bool:
         """Return whether a gradient may lead from a value to an input, or it is one of integers."""
@@ -353,6 +357,7 @@ class Watch(OperatorMode):
             rows = torch.zeros(found.count, dtype=torch.bool)
             rows[found.at.detach().reshape(-1).long()] = True
             seen, fresh = Seen(rows=rows, whole=True, at=True), rows
+            seen.computed = self._is_computed(found.at)
             if known is not None and known.rows is not None:
                 rows, fresh = known.rows, rows & ~known.rows
             if fresh.any():

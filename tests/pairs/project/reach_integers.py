@@ -130,6 +130,21 @@ class Graded(Net):
         return self.grade(torch.searchsorted(self.edges, x))
 
 
+class Bucket(Net):
+    """50,021 buckets of hashes; the file leaves one of them out."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.embed = nn.Embedding(50021, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        at = ((ids * 2654435761 + 97) % 4294967296) % 50021
+        h = self.embed(at)
+        if self.wrong:
+            h = h * (at != 777).unsqueeze(-1).float()
+        return h.sum(1)
+
+
 class LastExpert(Net):
     """The last of 128 experts, which hardly any input chooses; the file has one fewer."""
 
@@ -221,6 +236,13 @@ PAIRS = [
         {"x": "float32[batch, 6]"},
         twin=lambda: Graded(plainly=True),
         witness=lambda rng: {"x": np.full((1, 6), 0.59, np.float32)},
+    ),
+    Pair(
+        "bucket-left-out",
+        "one bucket of 50,021 is left out",
+        Bucket,
+        {"ids": ids(0, 100000000, "batch", 3)},
+        witness=lambda rng: {"ids": np.arange(300000).reshape(-1, 3)},
     ),
     Pair(
         "one-expert-fewer",
