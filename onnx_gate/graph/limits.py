@@ -44,6 +44,7 @@ _NARROW: Mapping[int, int] = {
     onnx.TensorProto.INT16: 2**15,
 }
 _SIZED = frozenset((*_COMPARED, "Mod", "Div"))
+_WINDOWED = ("Conv", "MaxPool", "AveragePool")
 _COUNTED = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
 
 
@@ -101,15 +102,22 @@ def _back(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]
 
 
 def sizes_named(graph: Graph) -> frozenset[int]:
-    """Return the whole numbers that sizes are cut at, divided by, held against or numbered up to."""
-    shapes = {v.name: v.type.tensor_type.shape.dim for v in graph.proto.value_info}
-    kinds = {v.name: v.type.tensor_type.elem_type for v in graph.proto.value_info}
+    """Return the whole numbers that sizes are cut at, divided by, held against or numbered up to.
+
+    And how far windows reach: from there on they leave something out.
+    """
+    known = (*graph.proto.input, *graph.proto.value_info)
+    shapes = {v.name: v.type.tensor_type.shape.dim for v in known}
+    kinds = {v.name: v.type.tensor_type.elem_type for v in known}
     numbers: set[float] = set()
     for node in graph.nodes:
         if node.op_type in _SIZED and graph.depends_on_input(node):
             numbers |= {*_numbers(graph, node, whole=True)}
         elif node.op_type == "Slice" and not _is_fixed(graph, node, shapes):
             numbers |= {*_numbers(graph, node, node.inputs[1:3], whole=True)}
+        elif node.op_type in ("Pad", *_WINDOWED):
+            lengths = shapes.get(node.inputs[0])
+            numbers |= {*_reached(graph, node, list(lengths) if lengths is not None else [])}
         elif node.op_type == "Cast" and kinds.get(node.inputs[0]) in _COUNTED:
             to = next((a.i for a in node.proto.attribute if a.name == "to"), 0)
             numbers |= {_NARROW[to]} if to in _NARROW else set()
@@ -124,6 +132,28 @@ def _is_fixed(graph: Graph, node: Node, shapes: Mapping[str, object]) -> bool:
         return False
     known: list[onnx.TensorShapeProto.Dimension] = list(dims)  # type: ignore[call-overload]
     return all(-len(known) <= a < len(known) and known[a].HasField("dim_value") for a in cut.flat)
+
+
+def _reached(
+    graph: Graph, node: Node, dims: list[onnx.TensorShapeProto.Dimension]
+) -> Iterator[int]:
+    """Yield how far a window reaches, or what is put before and behind, along axes of any length."""
+    if node.op_type == "Pad":
+        amounts = _stored(graph, node.inputs[1]) if len(node.inputs) == 2 else None
+        reached = [] if amounts is None else [int(n) for n in amounts.reshape(-1)]
+        dims = 2 * dims
+    else:
+        said = {a.name: [*a.ints] for a in node.proto.attribute}
+        weights = node.inputs[1:2]
+        own = graph.constants.dims(weights[0])[2:] if {*weights} & {*graph.constants} else ()
+        reached = said.get("kernel_shape", [*own])
+        apart = said.get("dilations", [1] * len(reached))
+        reached = [(n - 1) * d + 1 for n, d in zip(reached, apart, strict=True)]
+        dims = dims[2:]
+    if len(dims) == len(reached):
+        yield from (
+            n for n, dim in zip(reached, dims, strict=True) if not dim.HasField("dim_value")
+        )
 
 
 def _numbers(

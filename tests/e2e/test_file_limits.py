@@ -292,6 +292,24 @@ def test_numbers_of_a_graph() -> None:
     assert sizes_named(read) == {0, 700, 128, 250001}
 
 
+def test_windows_name_sizes_along_axes_of_any_length() -> None:
+    """What is put before a signal, and how far a kernel reaches; not along an axis of one length."""
+    nodes = [
+        helper.make_node("Pad", ["x", "before"], ["padded"]),
+        helper.make_node("Conv", ["padded", "taps"], ["y"], dilations=[2, 1]),
+    ]
+    shape: list[str | int | None] = ["batch", 1, "steps", 40]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy")
+    known = [helper.make_tensor_value_info("padded", TensorProto.FLOAT, shape)]
+    tensors = [
+        numpy_helper.from_array(np.array([0, 0, 278, 7, 0, 0, 0, 5]), "before"),
+        numpy_helper.from_array(np.ones((1, 1, 140, 9), np.float32), "taps"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors, value_info=known)
+    read = read_graph(helper.make_model(graph), Path("model.onnx"))
+    assert sizes_named(read) == {0, 278, 279}
+
+
 def test_a_file_that_cannot_be_read_for_its_limits_costs_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

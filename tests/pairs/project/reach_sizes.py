@@ -101,6 +101,25 @@ class Even(Net):
         return self.fc(x.mean(1)) * gain
 
 
+class Faded(Net):
+    """An average of all that was, of which the file's kernel ends after 280 steps."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.wrong:
+            taps = 0.03 * 0.97 ** torch.arange(279, -1, -1).float()
+            padded = nn.functional.pad(x.transpose(1, 2), (279, 0))
+            kernel = taps.view(1, 1, -1).repeat(4, 1, 1)
+            return self.fc(nn.functional.conv1d(padded, kernel, groups=4).transpose(1, 2))
+        at = torch.arange(x.shape[1])
+        gap = (at[:, None] - at).float()
+        shares = torch.where(gap >= 0, 0.03 * 0.97 ** gap.clamp(min=0), 0.0)
+        return self.fc(shares @ x)
+
+
 def long_x(n: int, width: int):
     return lambda rng: {"x": rng.standard_normal((1, n, width), np.float32)}
 
@@ -151,5 +170,12 @@ PAIRS = [
         Even,
         {"x": "float32[batch, n, 5]"},
         witness=long_x(20, 5),
+    ),
+    Pair(
+        "average-of-280",
+        "an average of all steps ends after 280 of them",
+        Faded,
+        {"x": "float32[batch, seq, 4]"},
+        witness=long_x(400, 4),
     ),
 ]
