@@ -441,6 +441,46 @@ def test_what_an_exporter_begins_a_sum_with_is_no_weight(tmp_path: Path) -> None
     assert (findings, weights.total, weights.same) == ([], 1, 1)
 
 
+class Listed(nn.Module):
+    """Rows of a table, but for those that are on a list, with a bias of which parts go different ways."""
+
+    def __init__(self, order: torch.Tensor | None = None, of: int = 9, bias: int = 4) -> None:
+        super().__init__()
+        self.table, self.bias = nn.Embedding(40, 4), nn.Parameter(torch.randn(8))
+        self.register_buffer("blocked", torch.arange(3, 30, 3))
+        self.of, self.at = of, bias
+        if order is not None:
+            self.table.weight.data = self.table.weight[order.argsort()].detach().clone()
+            self.order = order
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        blocked = (ids.unsqueeze(-1) == self.blocked.clone()[: self.of]).any(-1, keepdim=True)
+        rows = self.table(self.order[ids] if hasattr(self, "order") else ids)
+        return torch.where(blocked, self.bias[:4] * 2, rows + self.bias[self.at : self.at + 4])
+
+
+@pytest.mark.parametrize(
+    ("options", "unknown"),
+    [
+        ({}, []),
+        ({"of": 8}, ["blocked"]),
+        ({"bias": 3}, ["bias"]),
+        ({"order": torch.arange(40).roll(7)}, [None]),
+    ],
+)
+def test_tables_and_lists_of_whole_numbers_and_all_parts_of_a_vector_are_accounted_for(
+    tmp_path: Path, options: dict[str, Any], unknown: list[str | None]
+) -> None:
+    torch.manual_seed(0)
+    module, path, ids = Listed().eval(), tmp_path / "model.onnx", torch.arange(6)
+    torch.manual_seed(0)
+    torch.onnx.export(Listed(**options).eval(), (ids,), path, dynamo=True, verbose=False)
+    made = MadeOfNoInput(Eager(module, ("ids",)), {"ids": ids.numpy()})
+    weights, findings = account(onnx.load(path), tmp_path, module, made=made)
+    assert [each.parameter for each in weights.unknown] == unknown
+    assert findings == []
+
+
 class Wide(nn.Module):
     """Layers of sequences, whose weights lie in the file transposed, under names of the exporter's."""
 

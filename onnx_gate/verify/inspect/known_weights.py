@@ -192,6 +192,10 @@ class KnownWeights:
         apart = largest_difference(array, expected)
         return WrongWeight(name, meant.parameter, apart, rows, len(array), through=through)
 
+    def vectors(self) -> list[str]:
+        """Return the names of the tensors of one axis."""
+        return [name for name, tensor in self._tensors.items() if tensor.ndim == 1]
+
     def names(self, own: str) -> tuple[str, ...]:
         """Return all names of a tensor: a tied one has several."""
         return self._names.get(own, (own,))

@@ -29,6 +29,7 @@ from onnx_gate.graph.constants import FLOATS, array_of
 from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.report.model import UnknownWeight, Weights
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inspect.cuts import cut_of, has_all
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
@@ -90,6 +91,8 @@ def identify(
 ) -> Accounted:
     """Find what the weights of a file in ``folder`` are.
 
+    Whole numbers are weights where they are the module's by name, a table or a list; others are sizes. Of
+    a vector that was cut all parts have to be there.
     Those that are ``read`` where the module's own lie are the module's, and not looked at. Single
     numbers are left out, and so are the scales of a ``Resize``, and one number throughout in a form that
     no parameter has, or 0 or 1 under no parameter's name: they are attributes rather than weights.
@@ -105,6 +108,8 @@ def identify(
     read_by = {(name, each) for name, _, mine in stock for each in mine}
     named: dict[str, str] = {}
     tensors = constants(proto)
+    looked_up = set(_looked_up(proto, tensors))
+    cuts: dict[str, dict[str, Array]] = {}
     for name, tensor in tensors.items():
         if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales:
             continue
@@ -112,13 +117,17 @@ def identify(
             counts["same"] += 1
             continue
         own = known.named(name)
-        if own is None and tensor.data_type not in FLOATS:
+        if own is None and tensor.data_type not in FLOATS and name not in looked_up:
             continue  # sizes and axes
         try:
             array = array_of(tensor, folder)
         except ValueError:
             continue  # said by the checker
         how, parameter = known.explain(array, own)
+        cut = cut_of(array, known) if how in (None, "rearranged") and parameter is None else None
+        if cut is not None and not (made is not None and made.has(array)):
+            cuts.setdefault(cut, {})[name] = array
+            continue
         if how is not None:
             counts[how] += 1
             if parameter is not None:
@@ -142,6 +151,11 @@ def identify(
             continue
         likely = mostly[0] if mostly is not None else own
         unknown.append(nearest(known, name, array, likely, scopes.get(name, ())))
+    for parameter, parts in cuts.items():
+        if parameter in whole.values() or has_all(parts.values(), known.value(parameter)):
+            counts["rearranged"] += len(parts)
+        else:  # what is used of it nowhere may be what counts
+            unknown += (UnknownWeight(name=name, parameter=parameter) for name in parts)
     wrong += ((each, "error") for each in _misplaced(stock, known, whole))
 
     def read_again(name: str) -> Array:
@@ -173,6 +187,15 @@ def identify(
     findings = *_findings(told, "error"), *_findings(told, "warning")
     held = frozenset((*named.values(), *whole.values()))
     return Accounted(weights, findings, {**named, **whole, **places}, held)
+
+
+def _looked_up(proto: ModelProto, constant: Collection[str]) -> Iterator[str]:
+    """Yield what is read at places that inputs say, and what is held against values: tables, lists."""
+    for node in all_nodes(proto):
+        if node.op_type == "Equal":
+            yield from node.input
+        elif node.op_type.startswith("Gather") and node.input[1] not in constant:
+            yield node.input[0]
 
 
 def _off(

@@ -92,6 +92,37 @@ class Types(Net):
         return self.embed(ids) + self.kind(kind)
 
 
+class Renumbered(Net):
+    """A table whose rows the file has in another order, behind a list of their numbers; one is wrong."""
+
+    def __init__(self, wrong: bool = False, moved: bool = False) -> None:
+        super().__init__(wrong)
+        self.embed, self.moved = nn.Embedding(60000, 4), wrong or moved
+        order = torch.from_numpy(np.random.default_rng(0).permutation(60000))
+        self.place = order.argsort()
+        if self.moved:
+            self.embed.weight.data = self.embed.weight.data[order].clone()
+        if wrong:
+            self.place[31415] = self.place[31416]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.embed(self.place[ids] if self.moved else ids).sum(1)
+
+
+class Blocked(Net):
+    """Some ids are on a list of 60; the last of them is not in the file."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.embed, self.mark = nn.Embedding(60000, 4), nn.Parameter(torch.randn(4))
+        self.register_buffer("blocked", torch.arange(977, 60000, 1000))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        blocked = self.blocked[:59] if self.wrong else self.blocked
+        hit = (ids.unsqueeze(-1) == blocked).any(-1).float().unsqueeze(-1)
+        return (self.embed(ids) + hit * self.mark).mean(1)
+
+
 PAIRS = [
     Pair(
         "row-of-50000",
@@ -141,5 +172,21 @@ PAIRS = [
         Types,
         {"ids": tokens(["batch", "seq"], 89)},
         witness=lambda rng: {"ids": np.full((1, 14000), 89)},
+    ),
+    Pair(
+        "renumbered-rows",
+        "one of 60,000 rows in another order has the place of its neighbour",
+        Renumbered,
+        {"ids": tokens(["batch", 3], 59999)},
+        twin=lambda: Renumbered(moved=True),
+        witness=lambda rng: {"ids": np.array([[1, 31415, 2]])},
+    ),
+    Pair(
+        "list-cut-short",
+        "the last of 60 ids is not on the list",
+        Blocked,
+        {"ids": tokens(["batch", 3], 59999)},
+        twin=Blocked,
+        witness=lambda rng: {"ids": np.array([[1, 59977, 2]])},
     ),
 ]
