@@ -156,6 +156,8 @@ class Checker(Comparer[CaseReference]):
                 )
                 return
             if further is None:
+                if (unread := self.explorer.unread) is not None:
+                    self.tally.findings.append(codes.OG406.finding(unread))
                 return
             if selected(further.id, self.setting.patterns):
                 yield further

@@ -12,6 +12,7 @@ from onnx_gate.manifest.roles import roles
 from onnx_gate.report.model import Weights
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.text import listed
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import elements
 from onnx_gate.verify.reach.account import account, both_ways
@@ -27,6 +28,7 @@ from onnx_gate.verify.reach.watcher import Watcher
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
 _KEPT = 3
+_NAMED = 3
 
 
 @dataclass
@@ -63,6 +65,21 @@ class Explorer:
         seen = self.watcher.seen
         before = both_ways(seen) if self._before is None else self._before
         return account(seen, before, workspace.resolve(), compared, self.weights)
+
+    @property
+    def unread(self) -> str | None:
+        """Which rows that may be others in the file no input has read, as a sentence."""
+        names = [each.name for each in self.weights.unknown] if self.weights is not None else []
+        tables = {site: s.rows for site, s in self.watcher.seen.items() if site.is_table}
+        rows = [each for each in tables.values() if each is not None]
+        left = sum(int((~each).sum()) for each in rows)
+        if not names or not left:
+            return None
+        return (
+            f"{left} of {sum(map(len, rows))} rows of the module's tables were read by no input, and "
+            f"nothing explains the file's {listed(names, _NAMED, 'weights')}: what it has in their place "
+            "was not compared"
+        )
 
     @property
     def doubted(self) -> frozenset[DecisionSite]:
