@@ -441,7 +441,7 @@ def test_what_an_exporter_begins_a_sum_with_is_no_weight(tmp_path: Path) -> None
     assert (findings, weights.total, weights.same) == ([], 1, 1)
 
 
-class Listed(nn.Module):
+class Blocked(nn.Module):
     """Rows of a table, but for those that are on a list, with a bias of which parts go different ways."""
 
     def __init__(self, order: torch.Tensor | None = None, of: int = 9, bias: int = 4) -> None:
@@ -472,9 +472,9 @@ def test_tables_and_lists_of_whole_numbers_and_all_parts_of_a_vector_are_account
     tmp_path: Path, options: dict[str, Any], unknown: list[str | None]
 ) -> None:
     torch.manual_seed(0)
-    module, path, ids = Listed().eval(), tmp_path / "model.onnx", torch.arange(6)
+    module, path, ids = Blocked().eval(), tmp_path / "model.onnx", torch.arange(6)
     torch.manual_seed(0)
-    torch.onnx.export(Listed(**options).eval(), (ids,), path, dynamo=True, verbose=False)
+    torch.onnx.export(Blocked(**options).eval(), (ids,), path, dynamo=True, verbose=False)
     made = MadeOfNoInput(Eager(module, ("ids",)), {"ids": ids.numpy()})
     weights, findings = account(onnx.load(path), tmp_path, module, made=made)
     assert [each.parameter for each in weights.unknown] == unknown
