@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from onnx_gate.manifest.spec import ModelSpec
 from onnx_gate.report.model import Weights
+from onnx_gate.report.model.result import UnknownWeight
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.account import account
 from onnx_gate.verify.reach.computed import learn_computed
+from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reach.watcher import Watcher
 
 
@@ -152,3 +155,14 @@ def test_rows_are_compared_with_their_weights_where_no_computing_says_which_are_
     never = {each.module for each in told.never if each.operator == "embedding"}
     assert never == {"hashed", "chosen"}
     assert account(watcher.seen, (), None).compared == 0
+
+
+def test_rows_that_nothing_has_read_are_said_where_a_weight_is_unexplained() -> None:
+    watcher = Watcher(Eager(Looked().eval(), ("ids",)))
+    watcher.run({"ids": np.arange(8, dtype=np.int64).reshape(2, 4)})
+    explorer = Explorer(ModelSpec("net", "models.py:net", {}), watcher, weights=Weights(total=2))
+    assert explorer.unread is None
+    explorer.weights = Weights(total=2, unknown=(UnknownWeight(name="val_0"),))
+    assert explorer.unread is not None
+    assert "367 of 387 rows of the module's tables were read by no input" in explorer.unread
+    assert "the file's val_0:" in explorer.unread
