@@ -7,8 +7,10 @@ Two inputs or two outputs that take each other's place, a part in training mode,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,11 +20,12 @@ from onnx_gate.diagnose.values import allowance, distance
 from onnx_gate.manifest import EXPORTERS
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes import state
-from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.open import open_session
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.text import quote
 from onnx_gate.verify.determinism import TRAINING
+from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.sessions import answers_of
 from onnx_gate.verify.source_lines import of_error, own_source
 from onnx_gate.verify.subject import Subject
@@ -60,7 +63,7 @@ def _look(subject: Subject, eager: Eager, located: Located) -> Cause | None:
         told = f"{quote(module)} is in training mode, though the gate called eval(), and the file's is not"
         return Cause(told, TRAINING)
     wide = _left_wide(subject, expected.arrays[subject.output])
-    return wide or _exchanged(subject, expected.names, expected.arrays)
+    return wide or _exchanged(subject, eager, expected)
 
 
 def _left_wide(subject: Subject, expected: Array) -> Cause | None:
@@ -93,32 +96,86 @@ def _refusing(subject: Subject, refusal: Refusal) -> Cause:
     )
 
 
-def _exchanged(subject: Subject, names: Sequence[str], expected: Sequence[Array]) -> Cause | None:
+def _exchanged(subject: Subject, eager: Eager, expected: Outputs) -> Cause | None:
+    """Return the cause where exchanging two outputs, or inputs, makes the file right on every case.
+
+    On the diverged one and on an ordinary one: at an edge others agree by chance.
+    """
     session = open_session(subject.exported.path, subject.runtime)
 
     def answers(arrays: Mapping[str, Array]) -> Sequence[Array]:
         return answers_of(session, arrays, subject.graph_inputs, subject.half)[0] or ()
 
+    ordinary = _ordinary(subject, eager, answers)
+    if ordinary is None:
+        return None
+    own = _Answered(subject.arrays, expected.arrays, answers(subject.arrays))
     exporter = subject.exported.exporter
     place = f"in {exporter}" if ":" in exporter else "where the file is written"
-    remedy = f"exchange them {place}, or in the manifest"
-    actual, index = answers(subject.arrays), subject.output
-    if len(actual) != len(expected):
-        return None
-    error = distance(actual[index], expected[index])
-    rest = _GONE * error if np.isfinite(error) else 0.0
+    for told, turned in _exchanges(expected.names, subject):
+        if all(turned(case, answers) for case in (own, ordinary)):
+            return Cause(told, f"exchange them {place}, or in the manifest")
+    return None
 
-    def same(one: Array, other: Array) -> bool:
-        alike = one.shape == other.shape and one.dtype == other.dtype
-        return alike and distance(one, other) <= max(allowance(other), rest)
 
-    for other in range(len(expected)):
-        if other == index or same(expected[index], expected[other]):
-            continue
-        if same(actual[index], expected[other]) and same(actual[other], expected[index]):
-            one, two = quote(names[index]), quote(names[other])
+_Answers = Callable[[Mapping[str, Array]], Sequence[Array]]
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """Inputs, and what the module and the file make of them."""
+
+    arrays: Mapping[str, Array]
+    expected: Sequence[Array]
+    actual: Sequence[Array]
+
+    def agrees(self, actual: Sequence[Array]) -> bool:
+        """Return whether other answers are the module's, but for the rounding of a whole model."""
+        if not len(actual) == len(self.expected) == len(self.actual):
+            return False
+        return all(map(self._near, actual, self.expected, self.actual))
+
+    @staticmethod
+    def _near(one: Array, other: Array, was: Array) -> bool:
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        error = distance(was, other)
+        rest = _GONE * error if np.isfinite(error) else 0.0
+        return distance(one, other) <= max(allowance(other), rest)
+
+
+def _ordinary(subject: Subject, eager: Eager, answers: _Answers) -> _Answered | None:
+    """Return the first inputs that an export would be made with and both sides answer."""
+    for _, arrays in examples(subject.spec, subject.workspace, subject.exported.example or None):
+        with suppress(Refusal):
+            expected, actual = eager.run(arrays).arrays, answers(arrays)
+            if actual:
+                return _Answered(arrays, expected, actual)
+    return None
+
+
+def _exchanges(
+    names: Sequence[str], subject: Subject
+) -> Iterator[tuple[str, Callable[[_Answered, _Answers], bool]]]:
+    """Yield which outputs or inputs may be exchanged, and whether they are in a case."""
+
+    def outputs(one: int, two: int, case: _Answered, _: _Answers) -> bool:
+        turned = list(case.actual)
+        if len(turned) != len(names) or case.agrees(turned):
+            return False
+        turned[one], turned[two] = turned[two], turned[one]
+        return case.agrees(turned)
+
+    def inputs(one: str, two: str, case: _Answered, answers: _Answers) -> bool:
+        arrays = case.arrays
+        return case.agrees(answers({**arrays, one: arrays[two], two: arrays[one]}))
+
+    own = subject.output
+    for other in range(len(names)):
+        if other != own:
+            one, two = quote(names[own]), quote(names[other])
             told = f"the file has {two} where {one} belongs, and {one} where {two} belongs"
-            return Cause(told, remedy)
+            yield told, partial(outputs, own, other)
     alike = (
         (a, b)
         for a, b in itertools.combinations(subject.arrays, 2)
@@ -126,9 +183,5 @@ def _exchanged(subject: Subject, names: Sequence[str], expected: Sequence[Array]
         and subject.arrays[a].dtype == subject.arrays[b].dtype
     )
     for a, b in itertools.islice(alike, _PAIRS):
-        turned = {**subject.arrays, a: subject.arrays[b], b: subject.arrays[a]}
-        found = answers(turned)
-        if len(found) == len(expected) and all(map(same, found, expected)):
-            told = f"the file takes {quote(a)} for {quote(b)}, and {quote(b)} for {quote(a)}"
-            return Cause(told, remedy)
-    return None
+        told = f"the file takes {quote(a)} for {quote(b)}, and {quote(b)} for {quote(a)}"
+        yield told, partial(inputs, a, b)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.whole import of_the_whole
@@ -32,3 +33,29 @@ def test_an_output_that_the_exporter_leaves_in_float32_is_to_be_computed_in_it(
     if cause is not None:
         assert "`.float()` in front" in cause.remedy
         assert "`.half()` behind" in cause.remedy
+
+
+class _Two(nn.Module):
+    """Two outputs; as the file has them, exchanged, where every value is negative."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x.abs()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [(lambda x: (x.abs(), x), True), (lambda x: (x.abs(), -x.abs()), False)],
+)
+def test_two_outputs_are_exchanged_where_they_are_in_an_ordinary_case_too(
+    tmp_path: Path, function: Callable[[Tensor], tuple[Tensor, Tensor]], told: bool
+) -> None:
+    def write(_: nn.Module, x: Tensor, path: Path) -> None:
+        torch.onnx.export(Of(function).eval(), (x,), path, dynamo=True, verbose=False)
+
+    subject = make(tmp_path, _Two(), -abs(normal(3, 5)), exporter=write)
+    cause = of_the_whole(subject, Located(None), 60.0)
+    assert (cause is not None) == told
+    if cause is not None:
+        assert "belongs" in cause.told
+        assert "exchange them" in cause.remedy
