@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import ModelError, ModelResult
+from onnx_gate.text import plain
 from onnx_gate.workers.task import Outcome
 
 _ENDS: dict[str, codes.Code] = {
@@ -23,11 +24,11 @@ _ENDS: dict[str, codes.Code] = {
 }
 
 
-def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
+def result_of(spec: ModelSpec, outcome: Outcome, log: str, stage: str = "") -> ModelResult:
     """Return what is known of a model once its worker has ended.
 
     Only a worker that ended as it should has reported everything: any other end is an error,
-    whatever was reported before.
+    whatever was reported before. ``stage`` is what it was at, by its own account.
     """
     observed: dict[str, Any] = {
         "line": spec.line or None,
@@ -43,6 +44,8 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
         return result.model_copy(update=observed)
     code = _ENDS[outcome.end]
     message = outcome.detail
+    if stage and outcome.end == "signal":
+        message += f" in the stage {plain(stage)!r}"
     if outcome.end == "done":
         message = "the worker ended without a complete result"
     return ModelResult(

@@ -106,7 +106,7 @@ def run(
             wanted = []
             for spec in asked:
                 try:
-                    wanted.append(tasks.of(spec, threads))
+                    wanted.append(tasks.of(spec, threads, models.crashes.get(spec.name, {})))
                 except OSError as error:
                     models.ended(spec.name, not_started(error))
             if wanted:
@@ -184,6 +184,8 @@ class _Models:
         self.environment: dict[str, Any] = dict(known.environment)
         self.notes: list[str] = []
         self.unfinished: list[ModelSpec] = []
+        self.crashes: dict[str, dict[str, str]] = {}
+        self._at: dict[str, tuple[str, str]] = {}
         self._lives: dict[str, list[float]] = {}
         self._specs = {spec.name: spec for spec in specs}
         self._options = options
@@ -205,6 +207,7 @@ class _Models:
         self._blocks.cache.heard()
         if message.get("kind") == "stage":
             stage, step = (str(message.get(key, ""))[:40] for key in ("name", "step"))
+            self._at[name] = stage, str(message.get("loading", ""))
             self._progress.stage(name, stage, step)
         elif message.get("kind") == BEGUN and self._options.audit is not None:
             self._journal.begin(name, message)
@@ -220,7 +223,8 @@ class _Models:
         """The worker of a model is gone: its result stands, whatever tidying up comes to.
 
         Unless a fault of its audit has ended it: then the audit goes on behind that, in another
-        worker, as long as there is time left for it.
+        worker, as long as there is time left for it. Where a runtime has ended it in loading the file,
+        another verifies the model by what that is told of.
         """
         fatal = self._journal.ended(name, None if outcome.end == "done" else outcome.detail)
         lives, spec = self._lives.setdefault(name, []), self._specs[name]
@@ -229,8 +233,15 @@ class _Models:
             remove_tree(self._layout.model(name))
             self.unfinished.append(spec)
             return
+        stage, loading = self._at.pop(name, ("", ""))
+        crashes = self.crashes.setdefault(name, {})
+        if outcome.end == "signal" and loading and len(crashes) <= len(spec.runtimes):
+            crashes[loading] = outcome.detail
+            remove_tree(self._layout.model(name))
+            self.unfinished.append(spec)
+            return
         log = self._layout.log(name).relative_to(self._layout.output).as_posix()
-        self.results[name] = result_of(self._specs[name], outcome, log)
+        self.results[name] = result_of(spec, outcome, log, stage)
         for message in outcome.messages:
             if isinstance(message.get("environment"), dict):
                 self.environment.update(message["environment"])

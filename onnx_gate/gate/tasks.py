@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,8 +54,11 @@ class Tasks:
         request = self.options.audit
         return None if request is None else replace(request, known=self.journal.read(spec.name))
 
-    def of(self, spec: ModelSpec, threads: int) -> Task:
-        """Make a model's folders and return its task; raises ``OSError``."""
+    def of(self, spec: ModelSpec, threads: int, crashes: Mapping[str, str]) -> Task:
+        """Make a model's folders and return its task; raises ``OSError``.
+
+        ``crashes`` are the runtimes that have ended its process so far.
+        """
         folder, log = self.layout.model(spec.name), self.layout.log(spec.name)
         launch = self.options.launch
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +76,7 @@ class Tasks:
             advise=spec.name not in self.known.hung,
             audit=self._audit(spec),
             answers=self.options.answers is not None,
+            crashes=crashes,
         )
         against = self.options.against
         times = 1.0 if context.audit is None else AUDIT_TIMES

@@ -31,6 +31,7 @@ from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.half import ranges_of
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
 from onnx_gate.verify.inputs.sizes import Sizes
+from onnx_gate.verify.loading import UNHEARD, Loading
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.prepare import focus_of
 from onnx_gate.verify.reach.explore import Explorer
@@ -58,6 +59,7 @@ class ModuleSetting(Setting):
     written: Collection[str]
     numbers: Sequence[int] = ()
     keeps: bool = False
+    loading: Loading = UNHEARD
 
 
 @dataclass(kw_only=True)
@@ -279,7 +281,14 @@ class Checker(Comparer[CaseReference]):
         return focus_of(self.setting.eager, self.setting.spec, self.setting.example)
 
     def _sessions(self, runtimes: Sequence[RuntimeSpec]) -> Sessions:
-        return Sessions(self.setting.path, runtimes, self.setting.threads, self.tally.clock)
+        setting = self.setting
+        return Sessions(
+            setting.path,
+            runtimes,
+            setting.threads,
+            self.tally.clock,
+            loading=setting.loading,
+        )
 
     def _first_that_runs(self) -> tuple[RuntimeSpec, ...]:
         failed = {each.runtime for each in self.tally.runtimes if each.error is not None}

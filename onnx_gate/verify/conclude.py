@@ -225,9 +225,8 @@ def unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> Mode
     """Return why a model has no verdict although it ran: a runtime that failed goes first."""
     failed = next(codes.OG307.among(findings), None)
     if failed is not None:
-        kind, code = failed.data["kind"], failed.data["code"]
-        said = {"message": failed.data["message"], "known": failed.data.get("known")}
-        return ModelError.model_validate({"kind": kind, "code": code, **said})
+        said = {name: value for name, value in failed.data.items() if name != "runtime"}
+        return ModelError.model_validate(said)
     messages = [finding.message for finding in codes.OG402.among(findings)]
     why = (
         checks[0].reason

@@ -74,7 +74,8 @@ class Context:
     ``reuse`` there is an export in ``folder`` to take up. Without ``advise`` the advisory cases are
     left out, as one of them hung in an earlier run. ``audit``: faults are seeded once the model has
     passed. ``answers``: what PyTorch says is written down, for machines without it. ``blocks`` is what is
-    known of the model's blocks, by keys, ``None`` where nothing is to be kept of them.
+    known of the model's blocks, by keys, ``None`` where nothing is to be kept of them. ``crashes`` has the
+    runtimes of which loading the file has ended an earlier process of the model, each with how.
     """
 
     workspace: Path
@@ -88,6 +89,7 @@ class Context:
     audit: AuditRequest | None = None
     answers: bool = False
     blocks: Mapping[str, Mapping[str, Any]] | None = None
+    crashes: Mapping[str, str] = field(default_factory=dict)
     today: datetime.date = field(default_factory=today)
 
 

@@ -39,6 +39,11 @@ class Progress:
         """Announce what is done in a stage."""
         self._emit({"kind": "stage", "name": name, "step": step})
 
+    def loading(self, runtime: str) -> None:
+        """Say which runtime loads the file, empty for none any more."""
+        step = f"{runtime} loads the file" if runtime else ""
+        self._emit({"kind": "stage", "name": "verify", "step": step, "loading": runtime})
+
     def block(self, key: str, value: dict[str, Any]) -> None:
         """Say what a block has come to, for later runs."""
         self._emit({"kind": BLOCK, "key": key, "value": value})

@@ -19,11 +19,11 @@ from onnx_gate.known import of_error
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import ModelError, RuntimeResult
 from onnx_gate.runtimes.base import Array, Refusal, Session
-from onnx_gate.runtimes.open import open_session
 from onnx_gate.verify.inputs.draw import numpy_dtype
+from onnx_gate.verify.loading import UNHEARD, Loading
 from onnx_gate.verify.stopwatch import Clock
 
-_ERROR = {"kind", "code", "message", "known"}
+_ERROR = {"kind", "code", "message", "remedy", "known"}
 
 
 class Sessions(dict[str, Session]):
@@ -41,8 +41,10 @@ class Sessions(dict[str, Session]):
         threads: int,
         clock: Clock,
         weights: Path | None = None,
+        loading: Loading = UNHEARD,
     ) -> None:
         super().__init__()
+        self._loading = loading
         self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
         self._options = {} if weights is None else {WEIGHTS_FOLDER: str(weights)}
         self._clock = clock
@@ -58,7 +60,7 @@ class Sessions(dict[str, Session]):
                     options = {**spec.session_options, **self._options}
                     placed = replace(spec, session_options=options)
                     try:
-                        session = open_session(self._path, placed, self._threads)
+                        session = self._loading.open(self._path, placed, self._threads, spec.label)
                     except GateError as error:  # by the manifest's label
                         error.message = error.message.replace(placed.label, spec.label)
                         error.data |= {"engine": spec.name, "provider": placed_on(spec)}
@@ -68,7 +70,7 @@ class Sessions(dict[str, Session]):
         if self.failures and not self:
             first = next(iter(self.failures.values()))
             messages = "; ".join(error.message for error in self.failures.values())
-            failed = code_of(first.code).error(messages)
+            failed = code_of(first.code).error(messages, remedy=first.remedy)
             failed.data |= first.data
             raise failed from first
         return self
@@ -146,6 +148,7 @@ def _as_error(error: GateError | None) -> ModelError | None:
             "kind": error.kind,
             "code": error.code,
             "message": error.message,
+            "remedy": error.remedy,
             "known": of_error(error),
         }
     )

@@ -55,6 +55,7 @@ from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
+from onnx_gate.verify.loading import Loading
 from onnx_gate.verify.nonfinite import placed
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.probing import may_probe
@@ -230,6 +231,8 @@ def _verify(
     if reduced is not None:
         progress.findings.append(note(reduced))
     checker = checker_of(spec, context, prepared, exported, reduced)
+    loading = Loading(progress.loading, context.crashes)
+    checker.setting = replace(checker.setting, loading=loading)
     checker.explorer.weights = progress.weights
     with progress.split("verify", checker.tally.clock):
         tally = checker.run()

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.findings.codes import OG505
+from onnx_gate.findings.codes import OG303, OG307, OG505
 from onnx_gate.report.io import read_report
+from tests.support.engines import FAULTY
+from tests.support.gate import gate
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -83,3 +85,28 @@ def test_a_page_goes_to_a_file_where_somebody_looks(tmp_path: Path) -> None:
     assert "onnx-gate-report/report.html" in shown
     piped = subprocess.run(run.split(), cwd=tmp_path, capture_output=True, timeout=280).stdout
     assert piped.startswith(b"<!doctype html>")
+
+
+def test_an_engine_that_ends_the_process_as_it_loads_is_named_with_what_it_loads_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnx-gate.yml").write_text(
+        """version: 1
+models:
+  alone: {model: "torch.nn:ReLU", inputs: {input: "float32[2]"}, runtimes: [hasty]}
+  beside: {model: "torch.nn:ReLU", inputs: {input: "float32[2]"}, runtimes: [hasty, onnxruntime]}
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(FAULTY))
+    gate("run", cwd=tmp_path)
+    alone, beside = read_report(tmp_path / "onnx-gate-report/report.json").models
+    assert alone.error is not None
+    assert alone.error.code == OG303.code
+    assert (
+        "hasty: its process ends while it loads the file, killed by SIGSEGV" in alone.error.message
+    )
+    assert "optimization: basic" in alone.error.remedy
+    assert beside.checks
+    assert all(check.runtime.startswith("onnxruntime") for check in beside.checks)
+    (failed,) = OG307.among(beside.findings)
+    assert "optimization: basic" in failed.data["remedy"]

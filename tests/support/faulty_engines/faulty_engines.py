@@ -55,6 +55,18 @@ class Fragile:
         return {}
 
 
+class Hasty:
+    """ONNX Runtime whose further optimisations end its process."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        if spec.optimization in (None, "all", "extended"):
+            ctypes.string_at(0)
+        return find_runtime("onnxruntime").open(model, replace(spec, name="onnxruntime"), threads)
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+
 class Coarse:
     """ONNX Runtime whose answers have the digits of half precision, as a phone's engine has."""
 

@@ -1,0 +1,74 @@
+"""How a file is loaded into an engine: announced, so that it is known what takes the process down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.manifest.values.runtimes import Optimization
+from onnx_gate.runtimes.base import Session
+from onnx_gate.runtimes.open import open_session
+from onnx_gate.workers.forked import run_forked
+
+# Of optimisation, the most first.
+_LEVELS: tuple[Optimization, ...] = ("all", "extended", "basic", "off")
+# What loading at another level may take, in seconds.
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Loads files. ``announce`` is told which engine is at it, and that it no longer is.
+
+    ``crashes`` has the engines whose load has taken an earlier process of the model down, each with how
+    that ended: they are not asked again.
+    """
+
+    announce: Callable[[str], None] = lambda _: None
+    crashes: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self, path: Path, spec: RuntimeSpec, threads: int, label: str) -> Session:
+        """Load a file into the engine that the manifest calls ``label``; raises ``GateError``."""
+        if label in self.crashes:
+            raise _crashed(path, spec, label, self.crashes[label])
+        self.announce(label)
+        try:
+            return open_session(path, spec, threads)
+        finally:
+            self.announce("")
+
+
+# With nobody to tell.
+UNHEARD = Loading()
+
+
+def _crashed(path: Path, spec: RuntimeSpec, label: str, ending: str) -> GateError:
+    """Return the error of an engine that takes its process down, with what it loads the file at."""
+    told = f"{label}: its process ends while it loads the file, {ending}"
+    if not spec.engine.takes("optimization"):
+        return codes.OG303.error(told)
+    own = _LEVELS.index(spec.optimization or _LEVELS[0])
+    for level in _LEVELS[own + 1 :]:
+        if _loads(path, replace(spec, optimization=level)):
+            return codes.OG303.error(
+                f"{told}, and at the level {level!r} of its optimisations it loads it",
+                remedy=f"ask for less optimisation here and where it is deployed, {{name: {spec.name}, "
+                f"optimization: {level}}} under runtimes, and report the crash with the file",
+            )
+    return codes.OG303.error(f"{told}, with and without its optimisations")
+
+
+def _loads(path: Path, spec: RuntimeSpec) -> bool:
+    def attempt() -> dict[str, Any]:
+        with suppress(GateError):
+            open_session(path, spec).close()
+            return {"loads": True}
+        return {}
+
+    return run_forked(attempt, _SECONDS)[0] == {"loads": True}
