@@ -98,12 +98,14 @@ class Reduced:
     """How a file computes in fewer bits.
 
     ``dtype`` is that of the quantised values, or of the weights where only these are;
-    ``operators`` are those that say so, each with their number.
+    ``operators`` are those that say so, each with their number. ``model`` is the dtype that the module
+    computes in.
     """
 
     how: ReducedHow
     dtype: str
     operators: Mapping[str, int]
+    model: str = "float32"
 
     @property
     def is_half(self) -> bool:

@@ -78,7 +78,7 @@ def top1_of(name: str, candidate: Array, expected: Array) -> tuple[int, int]:
 def note(reduced: Reduced) -> Finding:
     """Return the note (OG415) on a file that computes in fewer bits than its model."""
     return codes.OG415.finding(
-        f"the file computes in {kind_line(_kind(reduced))}, the model in float32"
+        f"the file computes in {kind_line(_kind(reduced))}, the model in {reduced.model}"
     )
 
 

@@ -16,7 +16,7 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.report.model.diagnosis import Precision
 from onnx_gate.report.story import precision as words
 from onnx_gate.verify.inspect.reduced import reduced_precision
-from onnx_gate.verify.proposal import Measured, propose
+from onnx_gate.verify.proposal import Measured, note, propose
 from tests.support import quantised
 from tests.support.gate import gate, run_few
 from tests.support.quantised import HOW, SHAPES
@@ -185,6 +185,14 @@ def test_a_float_file_is_none_of_them(files: Path) -> None:
     mostly = quantised.mlp().half()
     mostly.register_buffer("scale", torch.ones(3))
     assert reduced_precision(half, "file", mostly) is None
+    # What an exporter has made of a weight beforehand is in the file beside it.
+    twice = onnx.ModelProto.FromString(half.SerializeToString())
+    twice.graph.initializer.extend(half.graph.initializer)
+    twice.graph.initializer.extend(half.graph.initializer)
+    assert reduced_precision(twice, "file", quantised.mlp().half()) is None
+    short = reduced_precision(half, "file", quantised.mlp().bfloat16())
+    assert short is not None
+    assert "the model in bfloat16" in note(short).message
     # What the gate's own exporters write is what the module says.
     assert reduced_precision(half, "dynamo", quantised.mlp()) is None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import onnx
 import torch
@@ -61,9 +62,15 @@ def reduced_precision(
     if reduced is None or not reduced.is_half:
         return reduced
     in_file = _sizes((HALF.get(t.data_type, ""), t.dims) for t in proto.graph.initializer)
-    own = _sizes((str(t.dtype).removeprefix("torch."), t.shape) for _, t in state.tensors(module))
-    # Weights that are as short in the module are no fewer bits than it has.
-    return reduced if own[reduced.dtype] < _MOST * in_file[reduced.dtype] else None
+    own = _sizes(
+        (str(t.dtype).removeprefix("torch."), t.shape)
+        for _, t in state.tensors(module)
+        if t.is_floating_point()
+    )
+    # Weights that are as short in the module are no fewer bits than it has; a file may have some twice.
+    if _most(own) == reduced.dtype or own[reduced.dtype] >= _MOST * in_file[reduced.dtype]:
+        return None
+    return replace(reduced, model=_most(own) or reduced.model)
 
 
 def _of_file(proto: onnx.ModelProto) -> Reduced | None:
@@ -124,8 +131,14 @@ def _bits(node: onnx.NodeProto) -> int:
 def _half(weights: Iterable[onnx.TensorProto]) -> str | None:
     names = {**HALF, TensorProto.FLOAT: "wide", TensorProto.DOUBLE: "wide"}
     sizes = _sizes((names[t.data_type], t.dims) for t in weights if t.data_type in names)
-    name = sizes.most_common(1)[0][0] if sizes else "wide"
-    return name if name != "wide" and sizes[name] > _MOST * sizes.total() else None
+    name = _most(sizes)
+    return None if name == "wide" else name
+
+
+def _most(sizes: Counter[str]) -> str | None:
+    """Return of which kind more than half of all numbers are, ``None`` for none."""
+    name, size = sizes.most_common(1)[0] if sizes else ("", 0)
+    return name if size > _MOST * sizes.total() else None
 
 
 def _sizes(tensors: Iterable[tuple[str, Iterable[int]]]) -> Counter[str]:
