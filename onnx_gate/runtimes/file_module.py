@@ -28,16 +28,16 @@ class FileModule(nn.Module):
     def __init__(self, path: Path, inputs: Mapping[str, str]) -> None:
         super().__init__()
         self.path, self.inputs = path, dict(inputs)
-        # Of one process: threads of a session do not come along into a fork.
-        self._session: tuple[int, Session] | None = None
+        # By process: threads of a session do not come along into a fork, where its end, too, waits for them.
+        self._sessions: dict[int, Session] = {}
 
     @property
     def session(self) -> Session:
         """The file in ONNX Runtime; raises ``GateError`` where it does not load."""
-        if self._session is None or self._session[0] != os.getpid():
-            session = open_session(self.path, PLAIN, torch.get_num_threads())
-            self._session = os.getpid(), session
-        return self._session[1]
+        own = os.getpid()
+        if own not in self._sessions:
+            self._sessions[own] = open_session(self.path, PLAIN, torch.get_num_threads())
+        return self._sessions[own]
 
     def feeds(self, arrays: Sequence[Array]) -> dict[str, Array]:
         """Return the arrays of the manifest's inputs by the graph's names."""

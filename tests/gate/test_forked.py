@@ -10,8 +10,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import torch
 from onnx import TensorProto, helper
 
+from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.workers.forked import run_forked
 
 pytestmark = pytest.mark.process
@@ -32,17 +34,35 @@ def dropped(path: Path) -> None:
     holder.itself = holder
 
 
-def test_a_collection_in_the_fork_ends_no_session_of_its_parent(tmp_path: Path) -> None:
+@pytest.fixture
+def product(tmp_path: Path) -> Path:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "xy"]
     node = helper.make_node("MatMul", ["x", "x"], ["y"])
     path = tmp_path / "m.onnx"
     graph = helper.make_graph([node], "g", ends[:1], ends[1:])
     opsets = [helper.make_opsetid("", 18)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
+    return path
+
+
+def test_a_collection_in_the_fork_ends_no_session_of_its_parent(product: Path) -> None:
     gc.disable()
     try:
-        dropped(path)
+        dropped(product)
         answer, trouble = run_forked(lambda: {"done": gc.collect() >= 0}, 30)
     finally:
         gc.enable()
     assert (answer, trouble) == ({"done": True}, "")
+
+
+def test_a_file_in_the_place_of_a_module_answers_in_a_fork(product: Path) -> None:
+    """With a session of the fork's own; that of the parent, with threads, is left as it is."""
+    module, x = FileModule(product, {"x": "x"}), torch.ones(64, 64)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        module(x)
+        answer, trouble = run_forked(lambda: {"sum": float(module(x)["y"].sum())}, 30)
+    finally:
+        torch.set_num_threads(threads)
+    assert (answer, trouble) == ({"sum": 64.0**3}, "")
