@@ -28,7 +28,7 @@ class FileModule(nn.Module):
     def __init__(self, path: Path, inputs: Mapping[str, str]) -> None:
         super().__init__()
         self.path, self.inputs = path, dict(inputs)
-        # By process: threads of a session do not come along into a fork, where its end, too, waits for them.
+        # By process: of a session threads do not come along into a fork, where its end waits for them.
         self._sessions: dict[int, Session] = {}
 
     @property

@@ -226,6 +226,14 @@ def unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> Mode
     failed = next(codes.OG307.among(findings), None)
     if failed is not None:
         said = {name: value for name, value in failed.data.items() if name != "runtime"}
+        others = sorted(
+            {c.runtime for c in checks if c.compared and c.runtime != failed.data["runtime"]}
+        )
+        if others and said["code"] == codes.OG202.code:
+            said["remedy"] = (
+                f"use a dtype that it has, float32 as a rule; {listed(others, 2)} ran the file and agrees: "
+                "name it alone under runtimes where the file is for an engine that has the kernel"
+            )
         return ModelError.model_validate(said)
     messages = [finding.message for finding in codes.OG402.among(findings)]
     why = (

@@ -393,6 +393,25 @@ def test_a_wrong_lowering(tmp_path: Path, name: str) -> None:
         assert said(found, "a fresh export (dynamo) against the file").agrees is True
 
 
+def louder(module: nn.Module, x: Tensor, path: Path) -> None:
+    wrong = nn.Sequential(module, Of(lambda y: y * 1.5)).eval()
+    torch.onnx.export(wrong, (x,), path, dynamo=True, verbose=False)
+
+
+def test_what_onnxruntime_has_no_kernel_for_is_decided_by_what_runs_the_file(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(8, 8).bfloat16()
+    brain = nn.Sequential(Of(lambda x: x.bfloat16()), layer, Of(lambda x: x.float()))
+    found = find_blame(
+        make(tmp_path, brain, normal(3, 8), exporter=louder, runtime=RuntimeSpec("half"))
+    )
+    assert found.blame == "exporter"
+    assert said(found, PLAIN).agrees is None
+    assert said(found, "ONNX reference evaluator against half").agrees is True
+
+
 @pytest.mark.parametrize("name", OPTIMISER)
 def test_a_fusion_that_changes_the_answer_is_named(tmp_path: Path, name: str) -> None:
     optimiser, make_subject = OPTIMISER[name]

@@ -16,7 +16,7 @@ from onnx_gate.report.model import Check, Metrics
 from onnx_gate.runtimes import state
 from onnx_gate.text import number
 from onnx_gate.verify.baked import suspected
-from onnx_gate.verify.conclude import conclude
+from onnx_gate.verify.conclude import conclude, unverified
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.remarks import Tried
 
@@ -240,3 +240,11 @@ def test_weights_that_are_nan_are_named_where_an_output_is_nothing_else() -> Non
     (found,) = (each for each in findings if "NaN or infinite throughout" in each.message)
     assert "in the model's own weights: b. Fetch" in found.message
     assert found.data["parameters"] == ["b"]
+
+
+def test_of_a_missing_kernel_it_is_said_who_ran_the_file() -> None:
+    failed = {"runtime": "onnxruntime", "kind": "runtime", "code": "OG202", "message": "no kernel"}
+    findings = (codes.OG307.finding("OG202: no kernel", data=failed),)
+    other = check("typical/batch=2/0").model_copy(update={"runtime": "half"})
+    assert "half ran the file and agrees" in unverified((other,), findings).remedy
+    assert not unverified((), findings).remedy

@@ -70,6 +70,10 @@ class _BlameSearch(Chain):
     evaluator_agrees: bool | None = None
     pictures: Pictures | None = None
 
+    @property
+    def _plain(self) -> str:
+        return _PLAIN if self.plain == PLAIN else self.plain.label
+
     def follow(self) -> BlameResult:
         """Follow the chain to the link that breaks."""
         decided = self._itself()
@@ -101,8 +105,7 @@ class _BlameSearch(Chain):
             )
         self.total, self.explained = measured.error, measured.agrees is True
         program = self._program()
-        plain = self.bench.runtime(PLAIN, arrays)
-        self.plain_agrees = self.ask("unoptimised", _PLAIN, plain).agrees
+        plain = self._as_written(final)
         if not self.plain_agrees and not measured.systematic:
             decided = self._ill_conditioned()
             if decided is not None:
@@ -110,6 +113,18 @@ class _BlameSearch(Chain):
         if self.plain_agrees is None:
             return BlameResult("undecided", note=f"{_ORT} could not be run with optimisations off")
         return self._after_plain(final) if self.plain_agrees else self._before_plain(program, plain)
+
+    def _as_written(self, final: Answer) -> Answer:
+        """Run the file as it is written: in ONNX Runtime, or where that has no kernels, as it was run."""
+        plain = self.bench.runtime(PLAIN, self.subject.arrays)
+        expected = self.agreement.expected
+        if not plain.refused or final.refused or expected.refused:
+            self.plain_agrees = self.ask("unoptimised", _PLAIN, plain).agrees
+            return plain
+        # What it refuses says nothing of a file that another engine runs.
+        self.ask("unoptimised", _PLAIN, Answer(failed=plain.refused))
+        self.plain, self.plain_agrees = self.subject.runtime, False
+        return final
 
     def _itself(self) -> BlameResult | None:
         twice = self.bench.twice()
@@ -206,7 +221,7 @@ class _BlameSearch(Chain):
     def _before_plain(self, program: Answer | None, plain: Answer) -> BlameResult:
         against_file = self.subject.spec.reference is not None
         if not against_file:
-            self.on_the_example(f"{_PLAIN}, against {self.against}")
+            self.on_the_example(f"{self._plain}, against {self.against}")
         if program is not None and self.program_agrees is False:
             return self._capture(program)
         graph_is_wrong = self._evaluator(plain)
@@ -288,7 +303,7 @@ class _BlameSearch(Chain):
             return False
         same = self.record(
             "same error",
-            f"ONNX reference evaluator against {_PLAIN}",
+            f"ONNX reference evaluator against {self._plain}",
             self.agreement.near(answer, plain),
         )
         return same.agrees is True

@@ -32,7 +32,7 @@ class Chain:
     """The experiments on one subject; ``evidence`` grows as they are made.
 
     ``total`` is the error that is being explained, ``explained`` that rounding explains it, so
-    that only the tolerance does not forgive it.
+    that only the tolerance does not forgive it. ``plain`` is what runs the file as it is written.
     """
 
     def __init__(self, subject: Subject, seconds: float) -> None:
@@ -42,6 +42,7 @@ class Chain:
         self.agreement = Agreement(self.bench, subject.arrays, Answer())
         self.evidence: list[Evidence] = []
         self.total: float | None = None
+        self.plain = PLAIN
         self.explained = False
 
     def ask(
@@ -69,7 +70,7 @@ class Chain:
         other = any(a.shape != self.subject.arrays[n].shape for n, a in arrays.items())
         sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in arrays.items())
         measured: LinkComparison = Agreement(self.bench, arrays, expected).compare_roughly(
-            self.bench.runtime(PLAIN, arrays, fresh), self.total
+            self.bench.runtime(self.plain, arrays, fresh), self.total
         )
         where = f" ({sizes})" if other else ""
         experiment = f"{experiment}, on the export's example{where}"
