@@ -24,6 +24,7 @@ from onnx_gate.runtimes.torch_eager import Eager, seed_everything
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import CallOutcome, call_once, call_twice, disagreement, repeat
+from onnx_gate.verify.export.gradients import WITHOUT
 from onnx_gate.verify.inputs.example import example_at, examples
 from onnx_gate.verify.inputs.sizes import Sizes, cheapest, sizes_label
 from onnx_gate.verify.source_lines import at, of_error
@@ -130,9 +131,7 @@ def _refused(
     if cause is not None and _NO_GRADIENT in str(cause):
         return codes.OG105.error(
             f"{raised}: the gate calls it without gradients, as whoever runs a file does",
-            remedy="gradients inside forward cannot be exported: leave what asks for them "
-            "(torch.autograd.grad, backward) out of what is exported, or write the derivative with "
-            "operators",
+            remedy=WITHOUT,
         )
     dims = ", ".join(f"{name}: [...]" for name in spec.dims if name not in spec.named_dims)
     certain = f"takes certain sizes only, name some (dims: {{{dims}}}); where it " if dims else ""

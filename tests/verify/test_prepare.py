@@ -16,6 +16,8 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import call_once, repeat
+from onnx_gate.verify.export.gradients import WITHOUT
+from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.prepare import Prepared, prepare, restore_after_export
 
 MODELS = """
@@ -56,6 +58,16 @@ class Derived(torch.nn.Module):
     def forward(self, x):
         x = x.requires_grad_(True)
         return torch.autograd.grad((x * x).sum(), x)[0]
+
+class DerivedWithin(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh())
+
+    def forward(self, x):
+        with torch.enable_grad():
+            y = x.detach().clone().requires_grad_(True)
+            return torch.autograd.grad(self.net(y).sum(), y)[0]
 
 class Changed(torch.nn.Module):
     '''What exporting does to some models.'''
@@ -137,3 +149,13 @@ def test_what_is_drawn_may_come_out_alike_twice_and_is_still_told_of() -> None:
     call = call_once(eager, inputs)
     with pytest.raises(GateError, match="it draws random numbers from torch, with randint"):
         repeat(eager, inputs, call)
+
+
+def test_where_an_export_fails_of_gradients_the_line_that_asks_for_them_is_said(
+    tmp_path: Path,
+) -> None:
+    spec, context, prepared = _prepared(tmp_path, "DerivedWithin")
+    with pytest.raises(GateError, match=r"forward asks for gradients \(models.py:\d+\)") as caught:
+        export_prepared(spec, context, prepared)
+    assert caught.value.code == "OG207"
+    assert caught.value.remedy == WITHOUT

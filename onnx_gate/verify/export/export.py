@@ -29,6 +29,7 @@ from onnx_gate.verify.export.exported import (
     ranges_of,
 )
 from onnx_gate.verify.export.failures import export_error
+from onnx_gate.verify.export.gradients import explaining_gradients
 from onnx_gate.verify.export.owner_command import run_command
 from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
 from onnx_gate.verify.export.specialising import Stacks, specialising
@@ -52,7 +53,8 @@ def export(
     ``example`` holds one array per input. Raises ``GateError`` of kind ``export`` with the
     exporter's essential lines.
     """
-    exported = _export(spec, eager, example, workspace, folder)
+    with explaining_gradients(workspace.resolve()):
+        exported = _export(spec, eager, example, workspace, folder)
     return dataclasses.replace(exported, order=eager.binding.order)
 
 
