@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+GUESS = "guess"
+"""In the data of a finding on what may be behind a divergence, and was not seen to be."""
+
 Severity = Literal["error", "warning", "note"]
 ErrorKind = Literal[
     "build", "export", "inspect", "runtime", "unverified", "crashed", "timeout", "memory"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import GUESS
 from onnx_gate.report.model.diagnosis import Diagnosis, Source
 from onnx_gate.report.story.diagnosed import sentence, worded
+from onnx_gate.report.story.story import tell
+from tests.support.report.scenes import model, whole
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,14 @@ def test_that_line_is_named_where_there_is_one() -> None:
     source = Source(file="m.py", line=3, code="return x + y")
     placed = diagnosis.model_copy(update={"source": source})
     assert worded("Write {line}", placed) == "Write that line"
+
+
+def test_a_guess_is_not_shown_beside_a_cause_that_was_seen() -> None:
+    told = codes.OG706.finding("possible: epsilon", severity="note", data={GUESS: True})
+    other = codes.OG404.finding("open", severity="note")
+    guessed = Diagnosis(runtime="onnxruntime", case="typical/0", output="y", blame="exporter")
+    shown = guessed.model_copy(update={"cause": "epsilon is 1e-3"})
+    for diagnosis, messages in ((guessed, ["possible: epsilon", "open"]), (shown, ["open"])):
+        net = model("net", verdict="diverged", diagnosis=diagnosis, findings=(told, other))
+        (story,) = tell(whole(net)).models
+        assert [remark.finding.message for remark in story.remarks] == messages

@@ -10,7 +10,7 @@ from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Hint, Rule, converted
 from onnx_gate.findings.codes import Code
-from onnx_gate.findings.finding import Finding
+from onnx_gate.findings.finding import GUESS, Finding
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis
 
@@ -42,8 +42,8 @@ def possible(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tupl
     facts = _facts(diagnosis, proto, check)
     rules = (converted, *OPERATOR_RULES.get(facts.op, ()))
     by_code = {hint[0]: hint for rule in rules if (hint := _ask(rule, facts)) is not None}
-    told = ((code, f"possible: {message}") for code, message in by_code.values())
-    return tuple(_finding(*hint, diagnosis) for hint in told)[:_MOST]
+    told = (_finding(code, f"possible: {text}", diagnosis) for code, text in by_code.values())
+    return tuple(each.model_copy(update={"data": {GUESS: True}}) for each in told)[:_MOST]
 
 
 def _facts(

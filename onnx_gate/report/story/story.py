@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.findings.finding import Finding
+from onnx_gate.findings.finding import GUESS, Finding
 from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
 from onnx_gate.report.model.diagnosis import Diagnosis, Evidence, LayerCost, NodeError
 from onnx_gate.report.story import (
@@ -253,7 +253,7 @@ def tell_model(
         again=shell.run_command(manifest, model, [each.check for each in failing], view),
         why=whys[0] if whys else None,
         further=whys[1:],
-        remarks=tuple(_remark(finding, manifest) for finding in _each_once(model.findings)),
+        remarks=tuple(_remark(finding, manifest) for finding in _each_once(_worth_saying(model))),
         coverage=extent.describe(model),
         precision=(
             *(precision.lines(model.precision) if model.precision is not None else ()),
@@ -286,6 +286,12 @@ def row(check: Check) -> Row:
         actual=actual,
         at=at,
     )
+
+
+def _worth_saying(model: ModelResult) -> Sequence[Finding]:
+    """Return a model's findings; no guesses at a cause beside one that an experiment has shown."""
+    shown = model.diagnosis is not None and model.diagnosis.cause
+    return [each for each in model.findings if not (shown and each.data.get(GUESS))]
 
 
 def _each_once(findings: Sequence[Finding]) -> Iterator[Finding]:
