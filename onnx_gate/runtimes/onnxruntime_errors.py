@@ -37,6 +37,7 @@ _ABOUT_SIZES = re.compile(r"reshape|broadcast|dimension|shape|split size|rank", 
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\((\d+)\) node with name '(.*?)'"
 )
+_NODE = re.compile(r"(?:node with name '|in node \()(.+?)['\)]")
 # What a build without kernels for the processor says.
 _NO_PROVIDER = re.compile(r"Provider type for (\w+) node with name '(.*?)' is not set")
 _NO_OPERATOR = re.compile(r"Fatal error: (\S+?):(\w+)\(-?\d+\) is not a registered function/op")
@@ -135,6 +136,12 @@ def load_problem(
         codes.OG303,
         f"the model does not load: {shortened(_one_line(_CHECK.sub('', text)), _LIMIT)}",
     )
+
+
+def node_of(error: BaseException) -> dict[str, Any]:
+    """Return the ``node`` that a model does not load for, if its name is said."""
+    found = _NODE.search(str(error))
+    return {} if found is None else {"node": found[1]}
 
 
 def lacking_kernel(error: BaseException, model: Path) -> dict[str, Any]:

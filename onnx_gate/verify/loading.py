@@ -8,18 +8,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.graph.walk import all_nodes
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.manifest.values.runtimes import Optimization
 from onnx_gate.runtimes.base import Session
 from onnx_gate.runtimes.open import open_session
+from onnx_gate.verify.source_lines import of_node
 from onnx_gate.workers.forked import run_forked
 
 # Of optimisation, the most first.
 _LEVELS: tuple[Optimization, ...] = ("all", "extended", "basic", "off")
 # What loading at another level may take, in seconds.
 _SECONDS = 60.0
+_OTHERWISE = (
+    "write what is computed at that line with other operators: what was exported is no valid ONNX"
+)
 
 
 @dataclass(frozen=True)
@@ -27,11 +34,12 @@ class Loading:
     """Loads files. ``announce`` is told which engine is at it, and that it no longer is.
 
     ``crashes`` has the engines whose load has taken an earlier process of the model down, each with how
-    that ended: they are not asked again.
+    that ended: they are not asked again. ``root`` is the folder of the user's code.
     """
 
     announce: Callable[[str], None] = lambda _: None
     crashes: Mapping[str, str] = field(default_factory=dict)
+    root: Path | None = None
 
     def open(self, path: Path, spec: RuntimeSpec, threads: int, label: str) -> Session:
         """Load a file into the engine that the manifest calls ``label``; raises ``GateError``."""
@@ -40,8 +48,24 @@ class Loading:
         self.announce(label)
         try:
             return open_session(path, spec, threads)
+        except GateError as error:
+            self._place(error, path)
+            raise
         finally:
             self.announce("")
+
+    def _place(self, error: GateError, path: Path) -> None:
+        """Give an error of a node the line that it was made of."""
+        name = error.data.get("node")
+        if not name or self.root is None:
+            return
+        nodes = all_nodes(onnx.load(str(path), load_external_data=False))
+        lines = (of_node(node, self.root) for node in nodes if node.name == name)
+        line = next((each for each in lines if each is not None and each.own), None)
+        if line is not None:
+            error.source = line.file, line.line
+            if error.code == codes.OG303.code:
+                error.remedy = error.remedy or _OTHERWISE
 
 
 # With nobody to tell.

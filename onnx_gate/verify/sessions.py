@@ -70,7 +70,7 @@ class Sessions(dict[str, Session]):
         if self.failures and not self:
             first = next(iter(self.failures.values()))
             messages = "; ".join(error.message for error in self.failures.values())
-            failed = code_of(first.code).error(messages, remedy=first.remedy)
+            failed = code_of(first.code).error(messages, source=first.source, remedy=first.remedy)
             failed.data |= first.data
             raise failed from first
         return self

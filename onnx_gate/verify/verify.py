@@ -231,7 +231,7 @@ def _verify(
     if reduced is not None:
         progress.findings.append(note(reduced))
     checker = checker_of(spec, context, prepared, exported, reduced)
-    loading = Loading(progress.loading, context.crashes)
+    loading = Loading(progress.loading, context.crashes, context.workspace.resolve())
     checker.setting = replace(checker.setting, loading=loading)
     checker.explorer.weights = progress.weights
     with progress.split("verify", checker.tally.clock):

@@ -1,0 +1,36 @@
+"""What is said of a file that an engine does not load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.verify.loading import Loading
+from onnx_gate.verify.source_lines import STACK_TRACE
+
+
+def test_a_node_that_is_no_valid_onnx_has_the_line_that_it_was_made_of(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("x = 1\nx[i] = 2\n")
+    kinds = {"x": TensorProto.FLOAT, "i": TensorProto.INT32, "u": TensorProto.FLOAT}
+    shapes = {"x": [4], "i": [2, 1], "u": [2]}
+    inputs = [helper.make_tensor_value_info(n, kinds[n], shapes[n]) for n in "xiu"]
+    node = helper.make_node("ScatterND", ["x", "i", "u"], ["y"], name="node_put")
+    entry = node.metadata_props.add()
+    entry.key = STACK_TRACE
+    entry.value = f'File "{tmp_path / "m.py"}", line 2, in forward\n    x[i] = 2'
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
+    graph = helper.make_graph([node], "g", inputs, [output])
+    opsets = [helper.make_opsetid("", 18)]
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
+    spec = RuntimeSpec("onnxruntime")
+    with pytest.raises(GateError, match="takes no int32 as its indices") as caught:
+        Loading(root=tmp_path).open(path, spec, 1, spec.label)
+    assert caught.value.code == "OG303"
+    assert caught.value.source == ("m.py", 2)
+    assert "with other operators" in caught.value.remedy
