@@ -125,7 +125,7 @@ def _single_out(subject: Subject, located: Located) -> Cause | None:
         _weights(node, feeds, constants, subject.eager.module),
         _attributes(node, feeds, graph),
         _exchanged(node, feeds),
-        _constants(node, feeds, constants, expected),
+        _constants(node, feeds, constants, expected, subject.check.sizes),
     )
     found = next((c for c in itertools.islice(changes, _MOST) if runs.right(c)), None)
     if found is None:
@@ -256,6 +256,7 @@ def _constants(
     feeds: Mapping[str, Array],
     constants: Mapping[str, Array],
     expected: Array,
+    sizes: Mapping[str, int],
 ) -> Iterator[_Change]:
     for name, value in constants.items():
         if value.size > _SMALL:
@@ -272,7 +273,17 @@ def _constants(
         for other in numbers_meant(node, name, value, feeds, expected):
             has, agrees = _apart(value.tolist(), other.tolist())
             told = f"the constant {name} of {node.op_type} is {has}, and with {agrees} it agrees"
-            yield _Change(node, {**feeds, name: other}, told + " with {against}")
+            told += " with {against}"
+            # It agrees here alone; of another size, with another number.
+            size = next(
+                (n for n, s in sizes.items() if other.size == 1 and other.item() == s > 1), ""
+            )
+            if size:
+                told = (
+                    f"the constant {name} of {node.op_type} is {has}, and {{against}} has the size of "
+                    f"{size} there, {agrees} in this case"
+                )
+            yield _Change(node, {**feeds, name: other}, told)
 
 
 def _weights(

@@ -20,7 +20,7 @@ from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.trace.record_export import silence_exporters
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode
-from tests.support.diverging import make, normal
+from tests.support.diverging import Of, make, normal
 
 NAMED = {case.name: case for case in CASES}
 
@@ -254,3 +254,19 @@ def test_what_an_operator_lacks_at_an_old_opset_is_told(tmp_path: Path) -> None:
     diagnosis = Diagnosis.undecided(subject.check, "").model_copy(update={"node": found})
     said = possible(diagnosis, subject.exported.proto, subject.check)
     assert [each.code for each in said] == ["OG713"]
+
+
+def test_a_number_that_is_a_size_elsewhere_is_told_for_one(tmp_path: Path) -> None:
+    """It agrees with the number of this case alone."""
+
+    def baked(_: nn.Module, x: Tensor, path: Path) -> None:
+        wrong = Of(lambda x: x.sum(1) / 5).eval()
+        shapes = ({1: torch.export.Dim.DYNAMIC},)
+        torch.onnx.export(wrong, (x,), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+
+    module = Of(lambda x: x.sum(1) / x.shape[1])
+    subject = make(tmp_path, module, normal(3, 64), shape=(3, "seq"), exporter=baked)
+    check = subject.check.model_copy(update={"sizes": {"seq": 64}})
+    subject = replace(subject, check=check)
+    told = single_out(subject, localize(subject), 60).told
+    assert "PyTorch has the size of seq there, 64 in this case" in told
