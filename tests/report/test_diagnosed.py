@@ -6,9 +6,11 @@ import pytest
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import GUESS
-from onnx_gate.report.model.diagnosis import Diagnosis, Source
+from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode, Source
 from onnx_gate.report.story.diagnosed import sentence, worded
+from onnx_gate.report.story.sentence import of_model
 from onnx_gate.report.story.story import tell
+from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 
 
@@ -45,3 +47,15 @@ def test_a_guess_is_not_shown_beside_a_cause_that_was_seen() -> None:
         net = model("net", verdict="diverged", diagnosis=diagnosis, findings=(told, other))
         (story,) = tell(whole(net)).models
         assert [remark.finding.message for remark in story.remarks] == messages
+
+
+def test_what_the_graph_lacks_is_not_said_to_be_wrong_in_it() -> None:
+    node = GraphNode(name="tanh", op_type="Tanh")
+    diagnosis = Diagnosis(
+        runtime="onnxruntime", case="typical/0", output="y", blame="exporter", node=node
+    )
+    beside = diagnosis.model_copy(update={"beside": GraphNode(name="gemm", op_type="Gemm")})
+    for each, words in ((diagnosis, ", first wrong at Tanh"), (beside, ", without Tanh")):
+        apart = check("typical/batch=2/0", "diverged")
+        net = model("net", apart, verdict="diverged", diagnosis=each)
+        assert words in str(of_model(net, "onnx-gate.yml"))

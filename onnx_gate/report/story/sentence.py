@@ -345,7 +345,9 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
     node = diagnosis.node
     if node is not None:
         inside = f" in {plain(node.module, _NAME)}" if node.module else ""
-        why += f", first wrong at {plain(node.operator or node.op_type, 40)}{inside}"
+        # What the graph lacks is at no place in it.
+        at = "first wrong at" if diagnosis.beside is None else "without"
+        why += f", {at} {plain(node.operator or node.op_type, 40)}{inside}"
     return "", why, _action(model, diagnosis)
 
 
