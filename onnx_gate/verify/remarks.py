@@ -17,6 +17,8 @@ from onnx_gate.verify.judge.noise import VISIBLE
 
 # From here on per cent are harder to read than times.
 _TIMES = 10.0
+# One draw of a rounding that moves elements by a visible part is hardly a tenth of that.
+_NOTHING = 0.1 * VISIBLE
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,14 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
                 f"one answer there, and each is one of them ({_cases(opened)})",
                 data={"output": name, "open": elements, "of": of},
             )
-        shaky = [c for c in own if "rounding" in c.causes and c.open > c.compared]
+        largest = _largest(tried.outputs.get(name))
+        shaky = [
+            check
+            for check in own
+            if "rounding" in check.causes
+            and check.open > check.compared
+            and _is_seen(check, largest)
+        ]
         if shaky:
             order = any("order of equals" in check.causes for check in shaky)
             what = "rounding and the order of equals move" if order else "rounding moves"
@@ -88,6 +97,23 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
                 data={"output": name},
             )
     yield from _refusals(spec, counting)
+
+
+def _largest(experience: Experience | None) -> float:
+    return 0.0 if experience is None else max(abs(experience.low), abs(experience.high))
+
+
+def _is_seen(check: Check, largest: float) -> bool:
+    """Return whether the sides are apart by more than next to nothing of the output.
+
+    At an edge of what it is ``largest`` in any case: a tail is of no size of its own.
+    """
+    metrics = check.metrics
+    if metrics is None:
+        return True
+    if check.edge and math.isfinite(largest):
+        return metrics.rms > _NOTHING * largest
+    return metrics.snr_db is None or metrics.snr_db < -20 * math.log10(_NOTHING)
 
 
 def _refusals(spec: ModelSpec, counting: Sequence[Check]) -> Iterator[Finding]:

@@ -248,3 +248,23 @@ def test_of_a_missing_kernel_it_is_said_who_ran_the_file() -> None:
     other = check("typical/batch=2/0").model_copy(update={"runtime": "half"})
     assert "half ran the file and agrees" in unverified((other,), findings).remedy
     assert not unverified((), findings).remedy
+
+
+@pytest.mark.parametrize(
+    ("edge", "snr", "rms", "said"),
+    [
+        ("", 30.0, 0.02, True),
+        ("", 136.0, 1e-8, False),
+        ("ones", 0.0, 1e-9, False),
+        ("ones", 0.0, 0.1, True),
+    ],
+)
+def test_what_moves_by_next_to_nothing_of_the_output_is_not_ill_conditioned(
+    edge: str, snr: float, rms: float, said: bool
+) -> None:
+    metrics = Metrics(elements=9, max_abs=rms, max_rel=1.0, rms=rms, snr_db=snr)
+    tail = check("typical/batch=2/0", compared=1, opened=8).model_copy(
+        update={"causes": ("rounding",), "edge": edge, "metrics": metrics}
+    )
+    tried = replace(TRIED, outputs={"y": Experience(low=0.0, high=0.5)})
+    assert any(codes.OG401.among(conclude(SPEC, [*GOOD, tail], [], tried, TODAY)[2])) == said
