@@ -275,6 +275,11 @@ class Grouped(nn.Module):
         return torch.nn.functional.conv2d(rows, weight, groups=x.shape[0])
 
 
+class Column(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).argmax(-1) % (2 * x.shape[0])
+
+
 class Quantised(nn.Module):
     scale: Tensor
     zero: Tensor
@@ -362,6 +367,7 @@ class Validated(nn.Module):
         (static_quantised(), "OG207", "no translation of torch.ao's quantised modules"),
         (Validated(), "OG203", "set_default_validate_args(False)"),
         (Grouped(), "OG206", "as the groups of a convolution are"),
+        (Column(), "OG207", "x % torch.full_like(x, size)"),
         (Quantised(), "OG201", "cannot follow aten::fake_quantize_per_tensor_affine (test"),
         (Flagged(), "OG203", "from the values of the module's own parameters or buffers"),
         (Flagged(), "OG203", "make a number of Python's of it where the module is built"),

@@ -61,6 +61,7 @@ _DATA_DEPENDENT = re.compile(
 _VALIDATION = "/torch/distributions/distribution.py"
 _CHECKING = ("__init__", "_validate_sample")
 _CAUSAL = "/torch/nn/modules/transformer.py"
+_NO_NUMBER = re.compile(r"(int|float)\(\) argument must be .*'SymbolicTensor'")
 _NOT_CONSTANT = re.compile(
     r"(\w+)\(\): argument '(\w+)' .*?must be (\w+), not Sym(?:Bool|Int|Float)\b"
 )
@@ -193,6 +194,17 @@ def _attribute(failure: ExportFailure) -> FailureSaid | None:
         "graph, as the groups of a convolution are",
         "declare that dimension with its one size, or write it as products (torch.einsum) of which the "
         "size is an axis",
+    )
+
+
+def _number(failure: ExportFailure) -> FailureSaid | None:
+    if not _NO_NUMBER.search(failure.text):
+        return None
+    return FailureSaid(
+        f"the {failure.exporter} exporter translates an operator of {shown(failure.source, 'forward')} for "
+        "a plain number, and is given a size that varies",
+        "give that operator a tensor, as in `x % torch.full_like(x, size)`, or export with "
+        "`export: {exporter: torchscript}`",
     )
 
 
@@ -348,6 +360,7 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG201, torch_operator, 1),
     (codes.OG207, _attention, 0),
     (codes.OG206, _attribute, 0),
+    (codes.OG207, _number, 0),
     (codes.OG206, _constant, 0),
     (codes.OG203, _data, 1),
 )
