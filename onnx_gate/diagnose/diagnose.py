@@ -212,7 +212,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
     cause = Cause(blamed.cause)
-    if blamed.blame in _IN_THE_FILE and deadline.left > 1:
+    if blamed.blame in _IN_THE_FILE and not blamed.cause and deadline.left > 1:
         outside = of_the_whole(subject, located, deadline.left)
         cause = outside or single_out(subject, located, deadline.left)
     nonfinite = None

@@ -78,6 +78,7 @@ class CarriedCase(Frozen):
     sizes: dict[str, int] = {}
     named: bool = True
     sized: bool = True
+    steps: int = 0
     file: str
     inputs: dict[str, str]
     outputs: dict[str, str] = {}
@@ -165,6 +166,7 @@ def packed(case: Case, asked: Asked[Any], file: str, step: int = 1) -> tuple[Car
         sizes=dict(case.sizes),
         named=case.named,
         sized=case.sized,
+        steps=case.steps,
         file=file,
         inputs={name: array.dtype.name for name, array in case.arrays.items()},
         refusal=None if asked.refusal is None else str(asked.refusal),
@@ -259,6 +261,7 @@ def _read(about: CarriedCase, arrays: Mapping[str, Array]) -> tuple[Case, Asked[
         edge=about.edge,
         named=about.named,
         sized=about.sized,
+        steps=about.steps,
     )
     if about.refusal is not None:
         return case, Asked(None, Refusal(about.refusal))

@@ -172,7 +172,7 @@ class _CarriedWay:
         self._next()
         reference = self.asked.reference
         if self.stepped and reference is not None:
-            self.feedback = feedback_of(spec, reference.outputs.names)
+            self.feedback = feedback_of(spec, reference.outputs.names, self.case.steps)
 
     @property
     def arrays(self) -> Arrays:
