@@ -11,6 +11,8 @@ from onnx_gate.runtimes.base import Array
 
 # A mask has two numbers, and one that lets some through by a share a few more.
 _LEVELS = 4
+# The number that somebody wrote has the fewest digits.
+_DIGITS = (1, 2, 3, 5, 8)
 
 
 def levels_meant(
@@ -34,8 +36,7 @@ def levels_meant(
         usual = np.abs(expected).mean(where=np.isfinite(expected))
         same = np.isclose(meant, levels, rtol=1e-4, atol=1e-4 * usual)
     first = int(np.argmin(same))
-    # The number that somebody wrote has the fewest digits.
-    for digits in (1, 2, 3, 5, 8):
+    for digits in _DIGITS:
         right = np.where(same, levels, [float(f"{each:.{digits}g}") for each in meant])
         array = right.astype(value.dtype)[np.searchsorted(levels, value)]
         yield float(levels[first]), float(right[first]), array
@@ -70,9 +71,8 @@ def numbers_meant(
             other = np.asarray(feeds[node.input[1 - place]], np.float64)
             solved = _solved(node.op_type, place, other, np.asarray(expected, np.float64))
             if solved is not None and np.isfinite(solved).any():
-                # The number that somebody wrote has the fewest digits.
                 middle = np.median(solved[np.isfinite(solved)])
-                for digits in (1, 2, 3, 5, 8):
+                for digits in _DIGITS:
                     yield np.full(value.shape, float(f"{middle:.{digits}g}"), value.dtype)
 
 

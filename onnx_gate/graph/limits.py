@@ -16,7 +16,7 @@ from onnx_gate.graph.walk import constant_of
 from onnx_gate.runtimes.base import Array
 
 # A tensor of so many numbers is a list of limits or of ends; a larger one is weights.
-_MOST = 64
+MOST_LIMITS = 64
 EQUAL = "Equal"
 _COMPARED = frozenset(
     ("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Clip", "Relu", EQUAL)
@@ -24,8 +24,11 @@ _COMPARED = frozenset(
 _LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
 # What passes on the numbers of its first input, or some of them.
 _PASSED = frozenset(
-    ("Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze")
-) | {"Transpose", "Unsqueeze"}
+    (
+        *("Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split"),
+        *("Squeeze", "Transpose", "Unsqueeze"),
+    )
+)
 # Beyond which an exponential is infinite, by the type that it is computed in: the logarithm of the
 # largest number. As far above the rest of its row an element leaves all others a softmax of almost 0,
 # of which a logarithm shows the least.
@@ -162,7 +165,7 @@ def _numbers(
     of: tuple[str, ...] | None = None,
     *,
     whole: bool = False,
-    most: int = _MOST,
+    most: int = MOST_LIMITS,
 ) -> Iterator[float]:
     """Yield the finite numbers that a node is given as constants, or has among its attributes.
 
@@ -188,7 +191,7 @@ def _numbers(
 def _stored(graph: Graph, name: str) -> Array | None:
     """Return the numbers that a value is, as an initializer or a node's, if they are few."""
     if name in graph.constants:
-        few = graph.constants.count(name) <= _MOST
+        few = graph.constants.count(name) <= MOST_LIMITS
         return graph.constants.array(name) if few else None
     node = graph.producer.get(name)
     tensor = None if node is None else constant_of(node.proto)

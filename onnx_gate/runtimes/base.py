@@ -49,6 +49,15 @@ class Outputs:
     names: tuple[str, ...]
     arrays: tuple[Array, ...]
 
+    @property
+    def finite(self) -> bool:
+        """Whether all floating-point numbers are."""
+        return all(
+            bool(np.isfinite(array.astype(np.float64)).all())
+            for array in self.arrays
+            if array.dtype.kind in "fV"
+        )
+
     def without(self, names: Collection[str]) -> Outputs:
         """Return these outputs but those of the given names."""
         kept = [(n, a) for n, a in zip(self.names, self.arrays, strict=True) if n not in names]

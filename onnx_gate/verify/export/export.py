@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import COMMAND, InputSpec, ModelSpec
 from onnx_gate.manifest.nesting import name_in_file
@@ -29,7 +30,7 @@ from onnx_gate.verify.export.exported import (
     ranges_of,
 )
 from onnx_gate.verify.export.failures import export_error
-from onnx_gate.verify.export.gradients import explaining_gradients
+from onnx_gate.verify.export.gradients import explained
 from onnx_gate.verify.export.owner_command import run_command
 from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
 from onnx_gate.verify.export.specialising import Stacks, specialising
@@ -53,8 +54,13 @@ def export(
     ``example`` holds one array per input. Raises ``GateError`` of kind ``export`` with the
     exporter's essential lines.
     """
-    with explaining_gradients(workspace.resolve()):
+    try:
         exported = _export(spec, eager, example, workspace, folder)
+    except GateError as error:
+        told = explained(error, eager, example, workspace.resolve())
+        if told is error:
+            raise
+        raise told from error
     return dataclasses.replace(exported, order=eager.binding.order)
 
 

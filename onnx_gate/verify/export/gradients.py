@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from traceback import walk_stack
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.source_lines import Frame, at, of_frames
 
 WITHOUT = (
@@ -22,36 +25,40 @@ WITHOUT = (
 """What to do about it."""
 
 
-@contextmanager
-def explaining_gradients(root: Path | None) -> Iterator[None]:
-    """Say of an export that fails for no reason that is known that gradients are asked for, where they are.
+def explained(
+    error: GateError, eager: Eager, example: Mapping[str, Array], root: Path
+) -> GateError:
+    """Return the error of an export, of gradients where these are asked for and no reason is known.
 
-    ``root`` is the user's folder.
+    The module is called once more, where it can be told by whom. ``root`` is the user's folder.
     """
+    if error.code != codes.OG207.code or error.remedy:
+        return error
+    lines = (of_frames(stack, root) for stack in _asked(eager, example))
+    line = next((each for each in lines if each is not None and each.own), None)
+    if line is None:
+        return error
+    told = f"forward asks for gradients{at(line)}; {error.message}"
+    return codes.OG207.error(told, source=(line.file, line.line), remedy=WITHOUT)
+
+
+def _asked(eager: Eager, example: Mapping[str, Array]) -> list[Sequence[Frame]]:
+    """Return the stacks in which a call of the module asks for gradients."""
     stacks: list[Sequence[Frame]] = []
-    originals = {name: getattr(torch.autograd, name) for name in ("grad", "backward")}
 
     def recording(original: Any) -> Any:
         def recorded(*args: Any, **options: Any) -> Any:
-            stacks.append([(f.f_code.co_filename, line) for f, line in walk_stack(None)][::-1])
+            stacks.append(
+                [(f.f_code.co_filename, line) for f, line in walk_stack(sys._getframe(1))][::-1]
+            )
             return original(*args, **options)
 
         return recorded
 
-    for name, original in originals.items():
-        setattr(torch.autograd, name, recording(original))
-    try:
-        yield
-    except GateError as error:
-        if not stacks or error.code != codes.OG207.code or error.remedy:
-            raise
-        lines = (of_frames(stack, root) for stack in stacks)
-        # Torch calls them, too, whatever it exports.
-        line = next((each for each in lines if each is not None and each.own), None)
-        if line is None:
-            raise
-        told = f"forward asks for gradients{at(line)}; {error.message}"
-        raise codes.OG207.error(told, source=(line.file, line.line), remedy=WITHOUT) from error
-    finally:
-        for name, original in originals.items():
-            setattr(torch.autograd, name, original)
+    with ExitStack() as patched, suppress(Refusal):
+        for name in ("grad", "backward"):
+            original = getattr(torch.autograd, name)
+            patched.callback(setattr, torch.autograd, name, original)
+            setattr(torch.autograd, name, recording(original))
+        eager.run(example)
+    return stacks

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 
 import numpy as np
-import torch
-from torch import nn
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.batch_norms import BatchNorms, terms_of
@@ -35,14 +34,13 @@ _SOME = 64
 class KnownWeights(HeldWeights):
     """The weights of a module, with what tells of a file's which of them they are."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        load: Callable[[str], torch.Tensor | None] | None = None,
-        written: Collection[str] = (),
-    ) -> None:
-        super().__init__(module, load, written)
-        self._norms, self._rows = BatchNorms(module), RowHashes(self)
+    @cached_property
+    def _norms(self) -> BatchNorms:
+        return BatchNorms(self._module)
+
+    @cached_property
+    def _rows(self) -> RowHashes:
+        return RowHashes(self)
 
     def explain(self, array: Array, own: str | None) -> tuple[str, str | None] | tuple[None, None]:
         """Return how a weight follows from the module's, and from which one if it is that alone."""

@@ -19,7 +19,7 @@ from onnx_gate.verify.reference.operator_mode import FollowingMode, tensors_of
 # the floor, again by runs with moved rounding: four at least, each somewhat slower than the plain one.
 _CALL, _NUMBER, _PRODUCT = 15e-6, 2e-9, 5e-11
 _EXPORT, _EXPORT_CALL = 0.6, 0.02
-_SIDES = 8.0
+SIDES = 8.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Cost:
 
     def case(self, ratio: float = 1.0) -> float:
         """Return the price of a case: both sides answer and are compared."""
-        return _SIDES * self.forward(ratio)
+        return SIDES * self.forward(ratio)
 
     def run(self, cases: int) -> float:
         """Return the price of a whole run of so many cases, its export included."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnx_gate.graph.limits import MOST_LIMITS
 from onnx_gate.manifest import EdgesSuite, InputSpec, ModelSpec, RandomSuite
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, numpy_dtype, to_dtype
@@ -16,8 +17,8 @@ from onnx_gate.verify.inputs.sizes import Sizes, at_sizes
 
 # Without a declared range, so many times the largest magnitude that was drawn is still ordinary.
 BEYOND = 4.0
-# A list of limits has 64 numbers at most, of which each has three that are next to it.
-_MOST_CONSTANTS = 4 * 64
+# Those of a whole list of limits, each with three that are next to it.
+_MOST_CONSTANTS = 4 * MOST_LIMITS
 _WIDEST = 2**61
 
 

@@ -20,11 +20,6 @@ from onnx_gate.verify.reach.rules import Missing
 _ASKED: Mapping[Missing, float] = {"isnan": math.nan, "isinf": math.inf}
 
 
-def _apart(domain: Domain, value: float) -> bool:
-    """Return whether a value is none of a domain's, among which it would be drawn."""
-    return not domain.low <= value <= domain.high
-
-
 def missing(
     asked: Collection[Missing], known: Mapping[str, Domain]
 ) -> Iterator[tuple[str, float, tuple[str, ...]]]:
@@ -36,7 +31,8 @@ def missing(
     for what in sorted(asked, key=str):
         value = _ASKED[what] if isinstance(what, str) else what
         label = what if isinstance(what, str) else f"equals/{what:g}"
-        names = tuple(n for n in free if _apart(known[n], value))
+        # What is in a domain is drawn there.
+        names = tuple(n for n in free if not known[n].low <= value <= known[n].high)
         if names:
             yield label, value, names
         for name in names if len(names) > 1 else ():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.values.steps import MAX_STEPS
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.cost import SIDES
 from onnx_gate.verify.reach.purse import Purse
 from onnx_gate.verify.reach.sizes import LARGER
 from onnx_gate.verify.steps.trajectory import steps_answered
@@ -22,12 +23,9 @@ def further_steps(
     """
     if spec.steps is None or not spec.by_rounding:
         return
-    asked = spec.steps.count
-    for number in sorted({n + 2 for n in numbers}, reverse=True):
-        if asked < number <= MAX_STEPS:
-            yield number, least
-    for times in reversed(LARGER):
-        yield min(times * asked + 1, MAX_STEPS), 0.0
+    counts = [(n + 2, least) for n in sorted(set(numbers), reverse=True)]
+    counts += [(times * spec.steps.count + 1, 0.0) for times in reversed(LARGER)]
+    yield from (each for each in counts if spec.steps.count < each[0] <= MAX_STEPS)
 
 
 def onwards(
@@ -39,8 +37,7 @@ def onwards(
     """
     for number, seconds in further_steps(spec, numbers, least):
         with purse.least(seconds):
-            if not purse.takes(number * purse.cost.case() / purse.cost.forward()):
-                continue
-            found = steps_answered(spec, eager, purse.base, number)
-        return found if spec.steps is not None and found > spec.steps.count else 0
+            if purse.takes(number * (SIDES + 1)):
+                found = steps_answered(spec, eager, purse.base, number)
+                return found if spec.steps is not None and found > spec.steps.count else 0
     return 0

@@ -324,11 +324,7 @@ class CaseSearch:
             self.purse.pay(self.purse.cost.forward())  # it says so early
             return False
         self.purse.pay(self.purse.cost.case(ratio))
-        return all(
-            bool(np.isfinite(array.astype(np.float64)).all())
-            for array in outputs.arrays
-            if array.dtype.kind in "fV"
-        )
+        return outputs.finite
 
     def _new(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
         """Return a case of a decision: of two on one line each has cases of its own."""

@@ -16,6 +16,7 @@ from torch import nn
 from torch._ops import HigherOrderOperator
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from onnx_gate.graph.limits import MOST_LIMITS
 from onnx_gate.runtimes import state
 from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
@@ -36,8 +37,6 @@ from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 
-# A tensor of so many constants is a list of limits, as bucket bounds are; a larger one is weights.
-_MOST_LIMITS = 64
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
 # What decides nothing, and is taken note of.
@@ -282,7 +281,7 @@ class Watch(OperatorMode):
         """Keep the numbers of a small tensor of limits that is the module's own."""
         if (
             isinstance(limit, torch.Tensor)
-            and 0 < limit.numel() <= _MOST_LIMITS
+            and 0 < limit.numel() <= MOST_LIMITS
             and state.address(limit) in self._shown.own
         ):
             values = (float(v) for v in limit.detach().reshape(-1).tolist())
