@@ -242,6 +242,18 @@ class Gates(Base):
         last = parts[:, 7:] * (0.5 if self.wrong else 1.0)
         return (gates * torch.cat([parts[:, :7], last], 1)).sum(1)
 
+class Crowd(Base):
+    """Chooses one of 128, the last hardly ever, by shares that tell those far behind no longer apart."""
+    def __init__(self):
+        super().__init__()
+        self.router, self.own = nn.Linear(16, 128), nn.Parameter(torch.randn(128, 16) / 4)
+        with torch.no_grad():
+            self.router.bias[127] = -6.0
+    def forward(self, x):
+        share, place = self.router(x).softmax(-1).max(-1)
+        place = place.clamp(max=126) if self.wrong else place
+        return (x * self.own[place]).sum(1) * share
+
 class Octave(Base):
     """Tells octaves by a logarithm, which a file has as a quotient of two: it is below 15 at 2**15."""
     def forward(self, gap):
@@ -389,6 +401,7 @@ INPUTS = {
     "Codes": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 1000000000]}}",
     "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',
     "Gates": "{x: 'float32[batch, 32]'}",
+    "Crowd": "{x: 'float32[batch, 16]'}",
     "Nested": rule,
     "Leap": "{year: {dtype: int64, shape: [batch], range: [1900, 2100]},"
     " month: {dtype: int64, shape: [batch], range: [1, 12]},"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ Rearrangement = Callable[[torch.Tensor], torch.Tensor]
 
 # A candidate that is ahead by this share of how far others are behind is chosen whatever rounds.
 _CLEARLY = 1e-4
-# A choice among more candidates than this is a search: nobody writes a rule for each of them.
+# So many candidates of one choice are climbed to, and written out as ones among zeros.
 MOST_CANDIDATES = 64
 _ABOVE, _BELOW = frozenset(("gt", "ge")), frozenset(("lt", "le"))
 ORDERINGS = _ABOVE | _BELOW
@@ -34,6 +35,8 @@ _LARGEST = frozenset(("argmax", "max", "topk"))
 _SMALLEST = frozenset(("argmin", "min"))
 # Which of two truths hold on a side of what they make together.
 TRUTHS = {"both": (1, 1), "first": (1, -1), "second": (-1, 1), "neither": (-1, -1)}
+# What leaves the order of its elements as it is, and squeezes those that are far apart to next to nothing.
+_SQUEEZES = frozenset(("sigmoid", "tanh", "exp", "_softmax", "_log_softmax"))
 # What moves truths about, beside views.
 _MOVES = frozenset(("clone", "contiguous", "index_select", "flip", "roll", "gather"))
 
@@ -131,25 +134,50 @@ def distance_from(operand: torch.Tensor, limit: Any) -> torch.Tensor:
         return wide if limit == 0 else wide - limit
 
 
-def candidates(operand: torch.Tensor, axis: int, sign: float, count: int = 1) -> tuple[Margin, ...]:
-    """Return of every candidate along an axis by how much it is among the first ``count``.
+@dataclass(frozen=True)
+class Choices:
+    """Of each candidate along an axis by how much it is among the first ``count``, made when asked for.
 
-    ``sign`` is -1 where the smallest are chosen. Each has the operand's shape without the axis.
+    ``margin`` is that of all of them. ``moves`` are what was done to the choice since: each candidate
+    has the operand's shape without the axis, and then these.
     """
-    whole = apart(operand, 0.0).times(sign)
-    size = operand.shape[axis]
-    least, most = whole.distance.topk(min(count + 1, size), axis), []
-    for each in range(size):
-        own = whole.moved(lambda t, each=each: t.select(axis, each))  # type: ignore[misc]
+
+    margin: Margin
+    axis: int
+    count: int = 1
+    moves: tuple[Rearrangement, ...] = ()
+
+    def __len__(self) -> int:
+        return int(self.margin.distance.shape[self.axis])
+
+    def __getitem__(self, each: int) -> Margin:
+        axis, last, whole = self.axis, self._last, self.margin
+        own = whole.moved(lambda t: t.select(axis, each))
         # The last that is chosen beside it, or the first that is not.
-        first = own.distance < least.values.select(axis, -1 if size <= count else count - 1)
-        ahead = least.indices.select(axis, min(count, size) - 1)
-        behind = least.indices.select(axis, min(count, size - 1))
+        size, count = len(self), self.count
+        first = own.distance < last.values.select(axis, -1 if size <= count else count - 1)
+        ahead = last.indices.select(axis, min(count, size) - 1)
+        behind = last.indices.select(axis, min(count, size - 1))
         rival = torch.where(first, ahead, behind).unsqueeze(axis)
-        other = whole.moved(lambda t, at=rival: t.gather(axis, at).squeeze(axis))  # type: ignore[misc]
+        other = whole.moved(lambda t: t.gather(axis, rival).squeeze(axis))
         pulls = (*own.pulls, *other.times(-1.0).pulls)
-        most.append(Margin(own.distance - other.distance, pulls))
-    return tuple(most)
+        made = Margin(own.distance - other.distance, pulls)
+        for move in self.moves:
+            made = made.moved(move)
+        return made
+
+    @cached_property
+    def _last(self) -> Any:
+        return self.margin.distance.topk(min(self.count + 1, len(self)), self.axis)
+
+    def moved(self, move: Rearrangement) -> Choices:
+        """Return the choices with their elements rearranged."""
+        return replace(self, moves=(*self.moves, move))
+
+
+def candidates(operand: torch.Tensor, axis: int, sign: float, count: int = 1) -> Choices:
+    """Return the candidates along an axis; ``sign`` is -1 where the smallest are chosen."""
+    return Choices(apart(operand, 0.0).times(sign), axis % operand.ndim, count)
 
 
 def _least(one: Margin, other: Margin) -> Margin:
@@ -164,11 +192,21 @@ class Margins:
 
     def __init__(self, leaves: InputLeaves | None = None) -> None:
         self._leaves = leaves
-        self._known: MutableMapping[torch.Tensor, tuple[Margin, ...]] = WeakTensorKeyDictionary()
+        self._known: MutableMapping[torch.Tensor, Margin | Choices] = WeakTensorKeyDictionary()
+        # Of what is squeezed: what it is made of, and along which axis if along one.
+        self._squeezed: MutableMapping[torch.Tensor, tuple[torch.Tensor, int | None]] = (
+            WeakTensorKeyDictionary()
+        )
 
-    def of(self, made: Any) -> tuple[Margin, ...]:
-        """Return the margin of a truth, or one of each candidate of a choice; empty if unknown."""
-        return self._known.get(made, ()) if isinstance(made, torch.Tensor) else ()
+    def truth(self, made: Any) -> Margin | None:
+        """Return the margin of a truth, where it is known."""
+        found = self._known.get(made) if isinstance(made, torch.Tensor) else None
+        return found if isinstance(found, Margin) else None
+
+    def choices(self, made: Any) -> Choices | None:
+        """Return the candidates of a choice, where they are known."""
+        found = self._known.get(made) if isinstance(made, torch.Tensor) else None
+        return found if isinstance(found, Choices) else None
 
     def learn(self, name: str, func: Any, given: Mapping[str, Any], result: Any) -> None:
         """Take note of what an operator has made of truths, choices and numbers."""
@@ -180,15 +218,18 @@ class Margins:
             self._note(made, self._chosen(name, own, given, made))
         elif not isinstance(result, torch.Tensor):
             return
+        elif name in _SQUEEZES:
+            self._squeezed[result] = own, given.get("dim")
         elif name in COMPARISONS:
             self._note(result, self._compared(name, own, given.get("other")))
         elif name in _NOT:
-            self._note(result, tuple(each.times(-1.0) for each in self.of(own)))
+            truth = self.truth(own)
+            self._note(result, None if truth is None else truth.times(-1.0))
         elif (name in _AND or name in _OR) and result.dtype == torch.bool:
             sign = -1.0 if name in _OR else 1.0
             joined = self.joined(own, given.get("other"), sign, sign)
-            self._note(result, tuple(each.times(sign) for each in joined))
-        elif self.of(own) and result.dtype == own.dtype and self._rearranges(name, func):
+            self._note(result, None if joined is None else joined.times(sign))
+        elif own in self._known and result.dtype == own.dtype and self._rearranges(name, func):
             names = [a.name for a in func._schema.arguments if a.name != "self"]
             rest = {n: given[n] for n in names if n in given}
 
@@ -196,56 +237,59 @@ class Margins:
                 moved: torch.Tensor = func(tensor, **rest)
                 return moved
 
-            self._note(result, tuple(each.moved(move) for each in self.of(own)))
+            self._note(result, self._known[own].moved(move))
 
-    def _note(self, made: Any, margins: tuple[Margin, ...]) -> None:
-        if isinstance(made, torch.Tensor) and any(each.pulls for each in margins):
-            self._known[made] = margins
+    def _note(self, made: Any, found: Margin | Choices | None) -> None:
+        margin = found.margin if isinstance(found, Choices) else found
+        if isinstance(made, torch.Tensor) and found is not None and margin and margin.pulls:
+            self._known[made] = found
 
     def _chosen(
         self, name: str, own: torch.Tensor, given: Mapping[str, Any], made: torch.Tensor
-    ) -> tuple[Margin, ...]:
+    ) -> Choices | None:
         axis = given.get("dim")
         if not isinstance(axis, int) or made.dtype != torch.int64 or not own.requires_grad:
-            return ()
-        if not own.ndim or not 1 < own.shape[axis] <= MOST_CANDIDATES:
-            return ()
+            return None
+        if not own.ndim or own.shape[axis] < 2:
+            return None
         count = given["k"] if name == "topk" else 1
         smallest = name in _SMALLEST or given.get("largest") is False
+        before, along = self._squeezed.get(own, (own, None))
+        if along is None or (along - axis) % own.ndim == 0:
+            own = before
         found = candidates(own, axis, -1.0 if smallest else 1.0, count)
         if made.ndim == own.ndim:  # an axis of the choices is kept
-            found = tuple(
-                each.moved(lambda t: t.unsqueeze(axis).expand(made.shape)) for each in found
-            )
+            return found.moved(lambda t: t.unsqueeze(axis).expand(made.shape))
         return found
 
-    def _compared(self, name: str, own: torch.Tensor, other: Any) -> tuple[Margin, ...]:
+    def _compared(self, name: str, own: torch.Tensor, other: Any) -> Margin | None:
         if isinstance(other, torch.Tensor) and not other.ndim and not other.requires_grad:
             other = other.item()
-        choices = self.of(own)
-        if choices and own.dtype != torch.bool:
+        choices = self.choices(own)
+        if choices is not None:
             whole = isinstance(other, int) and 0 <= other < len(choices)
             if not whole or name not in ("eq", "ne"):
-                return ()
+                return None
             margin = choices[int(other)]
         else:
             margin = apart(own, other, self._leaves)
             if name in ("eq", "ne"):
                 margin = margin.times(-margin.distance.sign())
                 margin = replace(margin, exact=torch.ones_like(margin.exact))
-        return (margin.times(-1.0) if name in _BELOW or name == "ne" else margin,)
+        return margin.times(-1.0) if name in _BELOW or name == "ne" else margin
 
-    def joined(self, own: Any, other: Any, first: float, second: float) -> tuple[Margin, ...]:
+    def joined(self, own: Any, other: Any, first: float, second: float) -> Margin | None:
         """Return by how much two truths hold at once, or where a sign is negative, their opposites."""
-        if not isinstance(other, torch.Tensor) or not (self.of(own) or self.of(other)):
-            return ()
-        return (_least(self._or_fixed(own).times(first), self._or_fixed(other).times(second)),)
+        if not isinstance(other, torch.Tensor):
+            return None
+        if self.truth(own) is None and self.truth(other) is None:
+            return None
+        return _least(self._or_fixed(own).times(first), self._or_fixed(other).times(second))
 
     def _or_fixed(self, truth: torch.Tensor) -> Margin:
         """Return a truth's margin; of one that nothing is known of it is out of reach."""
-        found = self.of(truth)
         fixed = torch.full((), 2.0**100, dtype=torch.float64)
-        return found[0] if found else Margin(torch.where(truth, fixed, -fixed), ())
+        return self.truth(truth) or Margin(torch.where(truth, fixed, -fixed), ())
 
     def _rearranges(self, name: str, func: Any) -> bool:
         returns = func._schema.returns

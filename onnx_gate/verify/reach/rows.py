@@ -10,7 +10,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes import state
-from onnx_gate.verify.reach.margins import MOST_CANDIDATES, Margin, Margins, candidates
+from onnx_gate.verify.reach.margins import MOST_CANDIDATES, Choices, Margins, candidates
 from onnx_gate.verify.reach.rules import Rule
 
 # Which end of several values these choose.
@@ -23,7 +23,7 @@ class Pointed:
 
     count: int
     at: torch.Tensor
-    choices: tuple[Margin, ...] = ()
+    choices: Choices | None = None
 
 
 class Tables:
@@ -52,7 +52,7 @@ class Tables:
             axis, sign = self._stacked_along(table, bound.get("dim")), _SIGNS[name]
             if axis is None:
                 return None
-            choices = () if margins is None else candidates(table, axis, sign)
+            choices = None if margins is None else candidates(table, axis, sign)
             return _several(Pointed(table.shape[axis], (sign * table).argmax(axis), choices))
         at, axis = bound.get(str(rule.limits[0])), bound.get("dim", 0)
         if isinstance(at, (list, tuple)):
@@ -64,7 +64,7 @@ class Tables:
             return None
         if not self._is_table(name, table, axis, bound):
             return None
-        choices = () if margins is None else margins.of(at)
+        choices = None if margins is None else margins.choices(at)
         return _several(Pointed(table.shape[axis], at, choices))
 
     def _is_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count as count_from
@@ -77,7 +78,7 @@ class CaseSearch:
             yield from self._onwards()
             yield from self._paths()
             yield from self._sizes()
-        with self.purse.part(0.7):
+        with self.purse.part(0.7), self._least():
             yield from self._sought()
         with self.purse.part(0.7):
             yield from self._around()
@@ -160,8 +161,8 @@ class CaseSearch:
 
     def _every(self) -> Iterator[Case]:
         """Yield every value of integer inputs, and every row of tables where it may be another."""
-        every = Every(self.inputs, self.watcher, self.base, self.known, self.unknown)
-        with self.purse.least(_OWED if every.owed else 0.0):
+        every = self._all
+        with self._least():
             for drafts in (every.values(self.purse), every.rows(self.purse)):
                 for draft in drafts:
                     if not self._answers(draft.arrays, draft.sizes):
@@ -170,6 +171,14 @@ class CaseSearch:
         for draft in every.extremes(self.purse):
             if self._answers(draft.arrays, draft.sizes):
                 yield self._case(draft.parts, draft.arrays, draft.sizes)
+
+    def _least(self) -> AbstractContextManager[None]:
+        """Spend something where the file may do otherwise, however short the run is."""
+        return self.purse.least(_OWED if self._all.owed else 0.0)
+
+    @property
+    def _all(self) -> Every:
+        return Every(self.inputs, self.watcher, self.base, self.known, self.unknown)
 
     def _bracketed(self) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""

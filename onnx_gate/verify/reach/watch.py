@@ -20,7 +20,14 @@ from onnx_gate.graph.limits import MOST_LIMITS
 from onnx_gate.runtimes import state
 from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
-from onnx_gate.verify.reach.margins import TRUTHS, Margin, Margins, apart, distance_from
+from onnx_gate.verify.reach.margins import (
+    MOST_CANDIDATES,
+    TRUTHS,
+    Margin,
+    Margins,
+    apart,
+    distance_from,
+)
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import (
     ASKS,
@@ -237,10 +244,10 @@ class Watch(OperatorMode):
         seen = Seen(whole=not operand.is_floating_point(), computed=self._is_computed(operand))
         if wanted:
             seen.follows = any(self._leads(each) for each in (operand, limit))
-            choices = self._choices(operand)
-            chosen = next((c for n, c in enumerate(choices) if n == number), None)
-            if rule.kind == "equality" and chosen is not None:
-                self._aim(site, seen, chosen.shortfall)
+            choices = None if self._margins is None else self._margins.choices(operand)
+            chosen = choices is not None and number in range(len(choices))
+            if rule.kind == "equality" and choices is not None and chosen:
+                self._aim(site, seen, choices[int(number or 0)].shortfall)
             elif site in self._targets:
                 self.operands.setdefault(site, []).append(apart(operand, limit, self._leaves))
         if rule.kind == "guard":
@@ -291,8 +298,8 @@ class Watch(OperatorMode):
         known = self._shown.seen.get(site)
         if known is None or known.left(site):
             seen = Seen(_sides(site, bool(mask.any()), not bool(mask.all())), at=True)
-            for margin in self._choices(mask):
-                self._aim(site, seen, margin)
+            if self._margins is not None:
+                self._aim(site, seen, self._margins.truth(mask))
             self._add(site, seen, mask)
 
     def _two(self, site: DecisionSite, one: torch.Tensor, other: torch.Tensor) -> None:
@@ -307,8 +314,7 @@ class Watch(OperatorMode):
                 seen.sides.add(side)
                 self._meet(site, side, held)
             elif self._margins is not None and self._side in ("", side):
-                for margin in self._margins.joined(one, other, first, second):
-                    self._aim(site, seen, margin)
+                self._aim(site, seen, self._margins.joined(one, other, first, second))
         self._add(site, seen, one)
 
     def _meet(self, site: DecisionSite, side: str, held: torch.Tensor) -> None:
@@ -317,12 +323,9 @@ class Watch(OperatorMode):
             row = int(held.reshape(len(held), -1).any(1).nonzero()[0])
             self.met[site, side] = row, len(held)
 
-    def _choices(self, made: torch.Tensor) -> tuple[Margin, ...]:
-        return () if self._margins is None else self._margins.of(made)
-
-    def _aim(self, site: DecisionSite, seen: Seen, margin: Margin) -> None:
+    def _aim(self, site: DecisionSite, seen: Seen, margin: Margin | None) -> None:
         """Take note that a gradient leads to a decision, and keep it where it is sought."""
-        if not margin.pulls:
+        if margin is None or not margin.pulls:
             return
         seen.follows = True
         if site in self._targets:
@@ -361,9 +364,10 @@ class Watch(OperatorMode):
                 rows, fresh = known.rows, rows & ~known.rows
             if fresh.any():
                 seen.sides |= {*site.sides}
-            for row, margin in enumerate(found.choices):
-                if not rows[row]:
-                    self._aim(site, seen, margin)
+            if found.choices is not None:
+                unread = (~rows).nonzero().reshape(-1).tolist()
+                for row in unread[: MOST_CANDIDATES if site in self._targets else 1]:
+                    self._aim(site, seen, found.choices[row])
             self._add(site, seen)
 
     def _add(
