@@ -254,6 +254,16 @@ class Crowd(Base):
         place = place.clamp(max=126) if self.wrong else place
         return (x * self.own[place]).sum(1) * share
 
+class Banned(Base):
+    """Tells six words in a row, of which a file does not look at the first."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("words", torch.tensor([1203, 77, 2411, 640, 58, 1999]))
+    def forward(self, ids):
+        first = 1 if self.wrong else 0
+        said = (ids == self.words)[:, first:].all(1)
+        return ids.sum(1) + said.long() * 7
+
 class Octave(Base):
     """Tells octaves by a logarithm, which a file has as a quotient of two: it is below 15 at 2**15."""
     def forward(self, gap):
@@ -409,6 +419,7 @@ INPUTS = {
     "Looked": "{"
     + ", ".join(f"{n}: {{dtype: int64, shape: [batch], range: [0, 2999]}}" for n in "abc")
     + "}",
+    "Banned": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 2999]}}",
     "Octave": "{gap: {dtype: int64, shape: [batch], range: [0, 1000000]}}",
     "Shelf": '{x: "float32[batch, 4]"}',
     "Tree": '{x: "float32[batch, 3]"}',

@@ -58,23 +58,25 @@ class Pull:
 class Margin:
     """The distance of each element of a decision from its limit, and what it pulls on.
 
-    ``exact``: where the limit is all that there is to reach, as of two that are to be equal.
+    ``exact``: where the limit is all that there is to reach, as of two that are to be equal. ``parts``:
+    of how many truths it is made, of which each pulls by turns.
     """
 
     distance: torch.Tensor
     pulls: tuple[Pull, ...]
     exact: torch.Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.bool))
+    parts: int = 1
 
     def times(self, factors: torch.Tensor | float) -> Margin:
         """Return the margin with each element multiplied."""
         pulls = (Pull(p.edge, p.places, p.factors * factors) for p in self.pulls)
-        return Margin(self.distance * factors, tuple(pulls), self.exact)
+        return replace(self, distance=self.distance * factors, pulls=tuple(pulls))
 
     def moved(self, move: Rearrangement) -> Margin:
         """Return the margin with its elements rearranged."""
         pulls = (Pull(p.edge, move(p.places), move(p.factors)) for p in self.pulls)
         exact = move(self.exact.broadcast_to(self.distance.shape))
-        return Margin(move(self.distance), tuple(pulls), exact)
+        return Margin(move(self.distance), tuple(pulls), exact, self.parts)
 
     @property
     def shortfall(self) -> Margin:
@@ -184,7 +186,21 @@ def _least(one: Margin, other: Margin) -> Margin:
     first = one.distance <= other.distance
     distance = torch.minimum(one.distance, other.distance)
     exact = torch.where(first, one.exact, other.exact)
-    return Margin(distance, (*one.where(first), *other.where(~first)), exact)
+    pulls = (*one.where(first), *other.where(~first))
+    return Margin(distance, pulls, exact, one.parts + other.parts)
+
+
+def _least_along(truth: Margin, axes: int | list[int] | None, like: torch.Tensor) -> Margin:
+    """Return the least margin along axes (``None``: all), of which every element has a part."""
+    ends = tuple(range(truth.distance.ndim)) if axes is None else axes
+    ends = (ends,) if isinstance(ends, int) else tuple(ends)
+
+    def rows(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.movedim(ends, tuple(range(-len(ends), 0))).flatten(-len(ends))
+
+    last = rows(truth.distance).argmin(-1, keepdim=True)
+    least = truth.moved(lambda t: rows(t).gather(-1, last).reshape(like.shape))
+    return replace(least, parts=truth.parts * rows(truth.distance).shape[-1])
 
 
 class Margins:
@@ -229,6 +245,11 @@ class Margins:
             sign = -1.0 if name in _OR else 1.0
             joined = self.joined(own, given.get("other"), sign, sign)
             self._note(result, None if joined is None else joined.times(sign))
+        elif name in ("all", "any"):
+            truth, sign = self.truth(own), 1.0 if name == "all" else -1.0
+            if truth is not None and own.numel() and own.ndim:
+                least = _least_along(truth.times(sign), given.get("dim"), result)
+                self._note(result, least.times(sign))
         elif own in self._known and result.dtype == own.dtype and self._rearranges(name, func):
             names = [a.name for a in func._schema.arguments if a.name != "self"]
             rest = {n: given[n] for n in names if n in given}

@@ -74,7 +74,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "masked_fill": (Rule((), "truth", "mask"),),
     **dict.fromkeys(("logical_and", "bitwise_and"), (Rule((), "and"),)),
     **dict.fromkeys(("logical_or", "bitwise_or"), (Rule((), "or"),)),
-    **dict.fromkeys(("isnan", "isinf"), (Rule((), "truth", "result"),)),
+    **dict.fromkeys(("isnan", "isinf", "all", "any"), (Rule((), "truth", "result"),)),
     # Halves, and what is rounded towards zero or down, differ by sign.
     "round": (Rule(), Rule((), "half")),
     **dict.fromkeys(("floor", "ceil", "trunc", "frac"), _AT_ZERO),

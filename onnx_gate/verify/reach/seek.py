@@ -4,13 +4,14 @@ Rows do not meet, so one pass with gradients is a step for every one of them, fr
 towards another element of what is decided: half of them towards the nearest, the others spread over
 all. A row keeps the nearest that it has come to. Newton's steps find what is linear; those that follow
 go along the gradient's signs, and one that brings a row no nearer halves its next. A pass costs what it
-does for the batch; there are at most ``STEPS + 1``.
+does for the batch; there are at most ``STEPS + 1``, and one more for each truth that is a part of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ _OVERSHOOT = 1.5
 # The first step along the gradient's signs, as a share of the domain.
 _SHARE = 1 / 8
 NEWTON, STEPS = 2, 14
+# Of more truths than this not each has a step.
+_PARTS = 64
 # On which side of the limit a side is, where it is on one.
 _TOWARDS = {
     **dict.fromkeys(("above", "true", "rest", *TRUTHS), 1.0),
@@ -70,7 +73,7 @@ def seek(
     ``rows`` is the length of the first axis of every input, where that is the batch.
     """
     arrays, climb = dict(start), None
-    for step in range(STEPS + 1):
+    for step in count():
         leaves = InputLeaves()
         watch = Watch(watcher, frozenset((site,)), side=side, leaves=leaves)
         attempt = _try(watcher, arrays, known, watch, leaves)
@@ -81,7 +84,7 @@ def seek(
             return
         yield None
         climb = climb or _begin(attempt, side, known, rows)
-        moved = None if climb is None or step == STEPS else climb.step(attempt, step)
+        moved = None if climb is None or step >= climb.most else climb.step(attempt, step)
         if moved is None:
             return
         arrays |= moved
@@ -155,7 +158,7 @@ class _Climb:
         self, side: str, known: Mapping[str, Domain], place: int, targets: torch.Tensor
     ) -> None:
         self._exact = torch.zeros(targets.shape, dtype=torch.bool)
-        self._newton = NEWTON
+        self._newton, self.most = NEWTON, STEPS
         self._side, self._known, self._place, self._targets = side, known, place, targets
         self._away = torch.full((len(targets),), torch.inf, dtype=torch.float64)
         self._shares = torch.full((len(targets),), _SHARE, dtype=torch.float64)
@@ -189,7 +192,8 @@ class _Climb:
         if not operands or operands[0].distance.numel() <= int(self._targets.max()):
             return  # this pass took another way
         # Of what several truths make each has its turn.
-        self._newton = NEWTON + len(operands[0].pulls)
+        parts = min(operands[0].parts, _PARTS)
+        self._newton, self.most = NEWTON + max(len(operands[0].pulls), parts), STEPS + parts - 1
         exact = operands[0].exact.broadcast_to(operands[0].distance.shape).reshape(-1)
         ahead = operands[0].distance.reshape(-1)[self._targets].double()
         away = _away(ahead, self._side)

@@ -34,6 +34,7 @@ from onnx_gate.verify.reach.rules import (
     AT,
     LARGEST_GUARD,
     RULES,
+    Kind,
     Missing,
     Rule,
     limit_of,
@@ -48,6 +49,8 @@ from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, ten
 _LOOKED_AT = 2**16
 # What decides nothing, and is taken note of.
 _NOTED = ASKS | FLAGGED | {"stack", "isin"}
+# What is a truth of several: as what they count where all of them are so, and on which side.
+_TOGETHER: Mapping[str, tuple[Kind, str]] = {"all": ("and", "both"), "any": ("or", "neither")}
 # Stands for what follows from two operators, beside the rules of each.
 _NESTED = 1000
 # What an operator that is called in another way than its rule knows may raise here.
@@ -172,6 +175,11 @@ class Watch(OperatorMode):
             with suppress(*_NOT_LOOKED_AT):
                 for met in self._flags.chosen(bound, result):
                     self._meet(self._site(name, Rule((), "and"), None, _NESTED), "both", met)
+        if base in _TOGETHER and bound["self"].dtype == torch.bool:
+            kind, side = _TOGETHER[base]
+            held = result if base == "all" else ~result
+            if held.any():
+                self._meet(self._site(name, Rule((), kind), None, _NESTED), side, held)
         if self._margins is not None:
             with suppress(*_NOT_LOOKED_AT):
                 self._margins.learn(name, func, bound, result)
