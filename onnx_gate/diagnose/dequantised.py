@@ -6,7 +6,7 @@ Whatever is tried has to bring every number of the weight to within a step of Py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -14,8 +14,7 @@ from torch import nn
 
 from onnx_gate.diagnose.blame.weights import told_of_weight, weights_of
 from onnx_gate.diagnose.localize.faulty import WrongConstant
-from onnx_gate.graph.packed import packed_weight
-from onnx_gate.graph.walk import attribute
+from onnx_gate.graph.short import ShortWeight, short_weight
 from onnx_gate.report.story.summary import distinct_digits
 from onnx_gate.runtimes.base import Array
 from onnx_gate.text import listed, number
@@ -26,56 +25,33 @@ _STEP = 0.75
 _SAME = 1e-2
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Numbers with the scale and the zero point that they have along an axis, or in blocks of it."""
+def _off(weight: ShortWeight, right: Array) -> Array | None:
+    """Return which numbers are not PyTorch's, beyond what rounding leaves."""
+    scale, zero = weight.spread(weight.scale), weight.spread(weight.zero)
+    if scale is None or zero is None:
+        return None
+    made = (weight.stored - zero) * scale
+    with np.errstate(all="ignore"):
+        near = np.abs(made - right) <= _STEP * np.abs(scale) + 1e-6 * np.abs(right)
+    return np.asarray(~near)
 
-    numbers: Array
-    scale: Array
-    zero: Array
-    axis: int
-    block: int = 0
 
-    def spread(self, each: Array) -> Array | None:
-        """Return what a scale or a zero point is for each number, ``None`` where it has no place."""
-        shape, axis = self.numbers.shape, self.axis
-        if each.size == 1:
-            return np.broadcast_to(each.reshape(()), shape)
-        if self.block:
-            whole = np.repeat(each, self.block, axis)
-            whole = whole.take(np.arange(min(whole.shape[axis], shape[axis])), axis)
-            return whole if whole.shape == shape else None
-        if each.ndim != 1 or shape[axis] != each.size:
-            return None
-        return np.broadcast_to(
-            each.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape
-        )
+def _is_right(weight: ShortWeight, right: Array) -> bool:
+    """Return whether all numbers are PyTorch's but for rounding."""
+    off = _off(weight, right)
+    return off is not None and not off.any()
 
-    def off(self, right: Array) -> Array | None:
-        """Return which numbers are not PyTorch's, beyond what rounding leaves."""
-        scale, zero = self.spread(self.scale), self.spread(self.zero)
-        if scale is None or zero is None:
-            return None
-        made = (self.numbers - zero) * scale
-        with np.errstate(all="ignore"):
-            near = np.abs(made - right) <= _STEP * np.abs(scale) + 1e-6 * np.abs(right)
-        return np.asarray(~near)
 
-    def is_right(self, right: Array) -> bool:
-        """Return whether all numbers are PyTorch's but for rounding."""
-        off = self.off(right)
-        return off is not None and not off.any()
-
-    def mean(self, each: Array) -> Array:
-        """Return the mean over the numbers that share a scale, one for each scale."""
-        if self.scale.size == 1:
-            return np.asarray(each.mean()).reshape(self.scale.shape)
-        if not self.block:
-            return np.asarray(np.moveaxis(each, self.axis, 0).reshape(self.scale.size, -1).mean(1))
-        starts = np.arange(0, each.shape[self.axis], self.block)
-        counts = np.diff([*starts, each.shape[self.axis]])
-        shape = [-1 if i == self.axis else 1 for i in range(each.ndim)]
-        return np.asarray(np.add.reduceat(each, starts, self.axis) / counts.reshape(shape))
+def _mean(weight: ShortWeight, each: Array) -> Array:
+    """Return the mean over the numbers that share a scale, one for each scale."""
+    if weight.scale.size == 1:
+        return np.asarray(each.mean()).reshape(weight.scale.shape)
+    if not weight.block:
+        return np.asarray(np.moveaxis(each, weight.axis, 0).reshape(weight.scale.size, -1).mean(1))
+    starts = np.arange(0, each.shape[weight.axis], weight.block)
+    counts = np.diff([*starts, each.shape[weight.axis]])
+    shape = [-1 if i == weight.axis else 1 for i in range(each.ndim)]
+    return np.asarray(np.add.reduceat(each, starts, weight.axis) / counts.reshape(shape))
 
 
 def told_of_constant(
@@ -102,13 +78,13 @@ def _told_of_dequantised(
 ) -> str:
     """Return in what a DequantizeLinear's weight is not PyTorch's ``right``, empty for another node."""
     stored = _stored(node, feeds)
-    if stored is None or stored.numbers.shape != right.shape:
+    if stored is None or stored.stored.shape != right.shape:
         return ""
     expected = right.astype(np.float64)
-    if stored.is_right(expected):
-        kind = feeds[node.input[0]].dtype.name
+    if _is_right(stored, expected):
+        kind = feeds[stored.names[0]].dtype.name
         return f"it is rounded to {kind} there, by {number(float(np.abs(stored.scale).max()) / 2)} at most"
-    found, off = _meant(stored, expected, against), stored.off(expected)
+    found, off = _meant(stored, expected, against), _off(stored, expected)
     if found or off is None:
         return found
     return f"{np.count_nonzero(off)} of {off.size} numbers are not {against}'s, beyond rounding"
@@ -127,9 +103,9 @@ def told_of_packed(
         return ""
     for name, own in held.items():
         for right in (own, own.T) if own.ndim == 2 else ():
-            if right.shape == stored.numbers.shape:
+            if right.shape == stored.stored.shape:
                 expected = right.astype(np.float64)
-                if stored.is_right(expected):
+                if _is_right(stored, expected):
                     return ""
                 found = _meant(stored, expected, against)
                 if found:
@@ -137,58 +113,41 @@ def told_of_packed(
     return ""
 
 
-def _meant(stored: _Stored, right: Array, against: str) -> str:
+def _meant(stored: ShortWeight, right: Array, against: str) -> str:
     """Return what of a weight is another one, and with another value of which it is right."""
     others = _others(stored, right, against)
-    return next((told for told, other in others if other.is_right(right)), "")
+    return next((told for told, other in others if _is_right(other, right)), "")
 
 
-def _stored(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> _Stored | None:
-    packed = packed_weight(node, feeds)
-    if packed is None:
-        return _read(node, feeds)
-    numbers, scale, zero = (
-        each.astype(np.float64) for each in (packed.numbers, packed.scale, packed.zero)
-    )
-    return _Stored(numbers, scale, zero, 1, packed.block)
+def _stored(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> ShortWeight | None:
+    weight = short_weight(node, {name: np.asarray(array) for name, array in feeds.items()})
+    return None if weight is None else weight.unpacked()
 
 
-def _read(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> _Stored | None:
-    names = [name for name in node.input if name]
-    if node.op_type != "DequantizeLinear" or any(name not in feeds for name in names):
-        return None
-    numbers, scale, *rest = (np.asarray(feeds[name]) for name in names)
-    zero = rest[0] if rest else np.zeros(scale.shape)
-    axis, block = attribute(node, "axis", 1), attribute(node, "block_size", 0)
-    axis = axis % numbers.ndim if numbers.ndim else 0
-    numbers, scale, zero = (each.astype(np.float64) for each in (numbers, scale, zero))
-    return _Stored(numbers, scale, zero, axis, block)
-
-
-def _others(stored: _Stored, right: Array, against: str) -> Iterator[tuple[str, _Stored]]:
+def _others(stored: ShortWeight, right: Array, against: str) -> Iterator[tuple[str, ShortWeight]]:
     """Yield what may be meant, with what to say where it is right."""
     agrees = f"it agrees with {against}"
     if stored.scale.size > 1:
-        for axis in range(stored.numbers.ndim):
+        for axis in range(stored.stored.ndim):
             if axis != stored.axis:
                 told = f"it has axis={stored.axis}, and with {axis} {agrees}"
                 yield told, replace(stored, axis=axis)
-    if stored.numbers.shape[-1] % 2 == 0:
-        pairs = stored.numbers.reshape(*stored.numbers.shape[:-1], -1, 2)[..., ::-1]
+    if stored.stored.shape[-1] % 2 == 0:
+        pairs = stored.stored.reshape(*stored.stored.shape[:-1], -1, 2)[..., ::-1]
         told = (
             f"its numbers have changed places two by two, as halves of a byte do: put back {agrees}"
         )
-        yield told, replace(stored, numbers=pairs.reshape(stored.numbers.shape))
-    scale, zero, off = stored.spread(stored.scale), stored.spread(stored.zero), stored.off(right)
+        yield told, replace(stored, stored=pairs.reshape(stored.stored.shape))
+    scale, zero, off = stored.spread(stored.scale), stored.spread(stored.zero), _off(stored, right)
     if scale is None or zero is None or off is None:
         return
-    wrong = stored.mean(off.astype(np.float64)) > 0
+    wrong = _mean(stored, off.astype(np.float64)) > 0
     with np.errstate(all="ignore"):
-        moved = np.rint(stored.mean(stored.numbers - right / scale))
+        moved = np.rint(_mean(stored, stored.stored - right / scale))
         moved = np.where(wrong & np.isfinite(moved), moved, stored.zero) + 0.0  # no -0
         yield _told("zero point", stored.zero, moved, against), replace(stored, zero=moved)
-        numbers = stored.numbers - zero
-        fitted = stored.mean(right * numbers) / stored.mean(numbers * numbers)
+        numbers = stored.stored - zero
+        fitted = _mean(stored, right * numbers) / _mean(stored, numbers * numbers)
         fitted = np.where(wrong & (fitted > 0), fitted, stored.scale)
         yield _told("scale", stored.scale, fitted, against), replace(stored, scale=fitted)
 

@@ -22,6 +22,7 @@ from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.weights import account, identify
+from tests.support import quantised
 
 pytestmark = pytest.mark.slow
 
@@ -695,3 +696,56 @@ def test_layers_that_nothing_chooses_among_may_not_change_places(tmp_path: Path)
     _, [finding] = account(model, tmp_path, layers)
     moved = {f"layers.{n}.{name}" for n in (0, 1) for name in ("weight", "bias")}
     assert set(finding.data["parameters"]) == moved
+
+
+def in_few_bits(module: nn.Module, model: str, how: str, folder: Path) -> ModelProto:
+    """Export a module, and have ONNX Runtime's tools make weights of few bits of it."""
+    shape = tuple(4 if isinstance(size, str) else size for size in quantised.SHAPES[model])
+    path = folder / "wide.onnx"
+    torch.onnx.export(
+        module, (torch.zeros(shape),), path, input_names=["x"], verbose=False, dynamo=True
+    )
+    proto = onnx.load(path)
+    del proto.graph.value_info[:]
+    onnx.save(proto, path)
+    quantised.quantise(path, how, folder / "short.onnx", shape)
+    return onnx.load(folder / "short.onnx")
+
+
+@pytest.mark.parametrize("how", ["static", "qoperator", "dynamic", "int4"])
+@pytest.mark.parametrize("model", ["cnn", "mlp"])
+def test_weights_in_few_bits_are_those_that_they_are_rounded_from(
+    tmp_path: Path, model: str, how: str
+) -> None:
+    module = getattr(quantised, model)()
+    generator = torch.Generator().manual_seed(1)
+    for part in (each for each in module.modules() if isinstance(each, nn.BatchNorm2d)):
+        for tensor in (part.weight.data, part.bias.data, part.running_mean):
+            tensor.normal_(generator=generator)
+        part.running_var.uniform_(0.5, 3, generator=generator)
+    proto = in_few_bits(module, model, how, tmp_path)
+    weights, findings = account(proto, tmp_path, module)
+    assert (weights.unknown, findings) == ((), [])
+    tensor = next(t for t in proto.graph.initializer if t.data_type in (2, 3) and len(t.dims) > 1)
+    numbers = numpy_helper.to_array(tensor).copy()
+    numbers[3] = np.roll(numbers[3], 1)
+    tensor.CopyFrom(numpy_helper.from_array(numbers, tensor.name))
+    weights, findings = account(proto, tmp_path, module)
+    assert [each.name for each in weights.unknown] == [tensor.name]
+    assert [each.severity for each in findings] == ["error"]
+    (parameter,) = findings[0].data["parameters"]
+    assert "row" in findings[0].message
+    assert parameter in dict(module.named_parameters())
+
+
+def test_what_made_up_for_its_rounding_is_called_no_wrong_weight(tmp_path: Path) -> None:
+    module = quantised.mlp()
+    proto = in_few_bits(module, "mlp", "int4", tmp_path)
+    tensor = next(t for t in proto.graph.initializer if t.data_type == 2 and len(t.dims) > 1)
+    numbers = numpy_helper.to_array(tensor).copy()
+    moved = np.random.default_rng(0).random(numbers.shape) < 0.2
+    numbers[moved] = np.clip(numbers[moved].astype(int) + 0x20, 0, 255)  # two steps, anywhere
+    tensor.CopyFrom(numpy_helper.from_array(numbers, tensor.name))
+    weights, findings = account(proto, tmp_path, module)
+    assert [each.name for each in weights.unknown] == [tensor.name]
+    assert not findings

@@ -25,7 +25,6 @@ from onnx_gate.verify.blocks.need import Flow, Need
 from onnx_gate.verify.blocks.partition import blocks_of, with_heads_apart
 from onnx_gate.verify.blocks.pieces import Pieces
 from onnx_gate.verify.blocks.portion import BlockPortion
-from onnx_gate.verify.blocks.short_weights import short_weights
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
@@ -236,7 +235,6 @@ def _of_file(
         progress.findings.append(note(reduced))
     with progress.stage("weights"):
         found = _weights(progress, exported, skeleton, made)
-        parameters = {**short_weights(exported, skeleton), **found.parameters}
         # What few bits make of a weight need not be told from another's.
         certain = reduced is None or reduced.is_half
         missing = _missing(found, skeleton) if certain else frozenset()
@@ -244,7 +242,7 @@ def _of_file(
     with progress.stage("cut"):
         return divide_file(
             exported,
-            parameters,
+            found.parameters,
             skeleton,
             staged,
             prepared,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import cached_property
 
 import ml_dtypes
 import torch
@@ -39,6 +40,16 @@ class HeldWeights:
             if name not in written
         }
         self._names = {name: each for each in state.names(module).values() for name in each}
+
+    @cached_property
+    def forms(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of all tensors, by name; also of those that are loaded when they are asked for."""
+        every = ((n, t) for n, t in state.tensors(self._module) if n not in self._written)
+        return {
+            name: tuple(tensor.shape)
+            for name, tensor in every
+            if name in self.tensors or (self._load is not None and self._load(name) is not None)
+        }
 
     def named(self, name: str) -> str | None:
         """Return the parameter that a weight of the file is called after, if there is one."""

@@ -24,6 +24,7 @@ from onnx_gate.verify.inspect.weight_bits import (
     largest_difference,
     same_rows,
     some_rows,
+    spread,
 )
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight
 
@@ -155,6 +156,26 @@ class KnownWeights(HeldWeights):
         rows = tuple(map(int, np.flatnonzero(rows_off(array, expected))))
         apart = largest_difference(array, expected)
         return WrongWeight(name, meant.parameter, apart, rows, len(array), through=through)
+
+    def folded(self, own: str | None, shape: tuple[int, ...]) -> Iterator[Array]:
+        """Yield a parameter as it is, and then with each norm that may be folded into it.
+
+        Without one, as where a layer has no bias, what the norms make of zeros.
+        """
+        expected = np.zeros(shape, np.float32) if own is None else self.value(own)
+        if expected is None:
+            return
+        if own is not None:
+            yield expected
+        if expected.dtype.kind in "iu":
+            return
+        for axis, norms in self._norms.of(expected):
+            for number, scale in enumerate(norms.scale):
+                if expected.ndim == 1:
+                    yield (expected - norms.mean[number]) * scale + norms.bias[number]
+                elif own is not None:
+                    by = spread(scale, expected.shape, axis)
+                    yield expected * by.reshape(*by.shape, *[1] * (expected.ndim - 2))
 
     def stock(self, scope: str) -> list[str]:
         """Return the parameters of a module of torch's own, which uses them as they are."""

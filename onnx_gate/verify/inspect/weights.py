@@ -37,6 +37,7 @@ from onnx_gate.verify.inspect.likely import called, nearest
 from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.permuted import moved_together
 from onnx_gate.verify.inspect.readers import readers
+from onnx_gate.verify.inspect.short_weights import short_weights
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight, once_each
 
 _KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
@@ -110,8 +111,20 @@ def identify(
     tensors = constants(proto)
     looked_up = set(_looked_up(proto, tensors))
     cuts: dict[str, dict[str, Array]] = {}
+    short = list(short_weights(proto, tensors, folder, known))
+    for each in short:
+        counts["rearranged"] += each.explained
+        if each.parameter is not None:
+            whole[each.names[0]] = each.parameter
+        if not each.explained:
+            unknown.append(UnknownWeight(name=each.names[0], parameter=each.parameter))
+        if each.wrong is not None:
+            scope = each.wrong.parameter.rpartition(".")[0]
+            as_is = each.parameter in known.stock(scope)
+            wrong.append((each.wrong, "error" if as_is else "warning"))
+    widened = {name for each in short for name in each.names}
     for name, tensor in tensors.items():
-        if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales:
+        if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales | widened:
             continue
         if name in read:
             counts["same"] += 1
