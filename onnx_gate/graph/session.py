@@ -44,7 +44,8 @@ class PlainSession:
         source = str(model) if isinstance(model, Path) else model.SerializeToString()
         # They have to live as long as the session does.
         self._held = {
-            n: ort.OrtValue.ortvalue_from_numpy(np.array(a)) for n, a in (weights or {}).items()
+            n: ort.OrtValue.ortvalue_from_numpy(np.array(a, order="C"))
+            for n, a in (weights or {}).items()
         }
         try:
             for weight, value in self._held.items():
