@@ -22,10 +22,13 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding, Severity
 from onnx_gate.report.model.diagnosis import Source
+from onnx_gate.text import shortened
 
 # The key under which torch's exporter keeps the stack of each node.
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 _CODE_LENGTH = 200
+# Of a line within a sentence: the reason stands behind it, and what shows a message cuts its end.
+_QUOTED = 80
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _MACHINERY = tuple(
     str(folder)
@@ -137,10 +140,10 @@ def own_source(line: Line | None) -> Source | None:
 
 
 def shown(line: Line | None, otherwise: str) -> str:
-    """Return the code and its place, or ``otherwise`` where it is not known."""
+    """Return the code's beginning and its place, or ``otherwise`` where it is not known."""
     if line is None:
         return otherwise
-    code = (line.inner or line).code
+    code = shortened((line.inner or line).code, _QUOTED)
     return f"`{code}`{at(line)}" if code else str(line)
 
 

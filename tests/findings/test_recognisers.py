@@ -25,8 +25,9 @@ from onnx_gate.findings import CATALOGUE
 from onnx_gate.findings.codes import OG116
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
-from onnx_gate.report.model import Check, Worst
+from onnx_gate.report.model import Check, ModelError, ModelResult, Worst
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Nonfinite, Source
+from onnx_gate.report.story.sentence import of_model
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from onnx_gate.verify.export.constraints import FailedTrace, constraint
@@ -266,6 +267,24 @@ def test_what_the_exporter_cannot_write_has_its_line_and_a_remedy(
     assert error.code == code
     assert words in f"{error.message} {error.remedy}"
     assert "test_recognisers.py:" in error.message
+
+
+class Wordy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.istft(x.to(torch.complex64) * 0.12345678901234567890 + 0.98765432109876543210 - 0.11111111111111111111 * 0.5 + 0.22222222222222222222 - 0.33333333333333333333 * 0.25 + 0.44444444444444444444, 64)  # fmt: skip # noqa: E501
+
+
+def test_a_long_line_leaves_the_reason_its_room_in_a_sentence() -> None:
+    with pytest.raises(torch.onnx.errors.OnnxExporterError) as caught:
+        torch.onnx.export(Wordy(), (torch.ones(33, 10),), dynamo=True, verbose=False)
+    error = export_error(caught.value, SPEC)
+    told = ModelError.model_validate(
+        {"kind": error.kind, "code": error.code, "message": error.message, "remedy": error.remedy}
+    )
+    model = ModelResult(name="m", verdict="error", model="m.py:m", error=told)
+    sentence = str(of_model(model, "onnx-gate.yml"))
+    assert "return torch.istft(x.to(" in sentence
+    assert "of which ONNX has none and the exporter translates a few operators only" in sentence
 
 
 class Grouped(nn.Module):
