@@ -25,7 +25,8 @@ class Refusal(Exception):
     ``data`` holds as values what the message says: ``input``, ``axis`` and ``expected`` of a size
     that the graph does not take; ``op_type``, ``node`` and ``words`` of a node that gave up, with
     ``index``, ``low`` and ``high`` where it was given an index that is out of bounds, and ``sizes``
-    where the words are about sizes.
+    where the words are about sizes; the ``operator`` and ``dtypes`` of a ``node`` that no kernel is
+    for, whatever the inputs.
     """
 
     def __init__(self, message: str, data: Mapping[str, Any] | None = None) -> None:

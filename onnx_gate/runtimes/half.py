@@ -110,8 +110,8 @@ class HalfRuntime:
                 rounded.model.SerializeToString(), options, providers=[CPU]
             )
         except Exception as error:
-            code, text = load_problem(error, model, ort.__version__, CPU)
-            raise code.error(f"{spec.label}: {text}") from error
+            problem = load_problem(error, model, ort.__version__, CPU)
+            raise problem.code.error(f"{spec.label}: {problem.message}") from error
         return HalfSession(session, rounded.measured)
 
     def environment(self) -> dict[str, Any]:

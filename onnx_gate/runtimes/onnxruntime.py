@@ -20,7 +20,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, ValueInfo, contiguous
-from onnx_gate.runtimes.onnxruntime_errors import lacking_kernel, load_problem, node_of, refusal
+from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.runtimes.providers import CPU, NVIDIA, elsewhere, settings, shortened
 
 # What providers keep from one run to the next, which is no part of the report.
@@ -223,9 +223,9 @@ def _load_error(error: Exception, model: Path, label: str, provider: str) -> Gat
             f"{label}: {provider} does not run every node of the model, and the rest would fall "
             f"back to the CPU: {refusal(error)}",
         )
-    code, text = load_problem(error, model, ort.__version__, provider)
-    refused = code.error(f"{label}: {text}")
-    refused.data |= lacking_kernel(error, model) | node_of(error)
+    problem = load_problem(error, model, ort.__version__, provider)
+    refused = problem.code.error(f"{label}: {problem.message}")
+    refused.data |= problem.data
     return refused
 
 

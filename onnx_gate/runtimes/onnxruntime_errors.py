@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx.shape_inference
-from onnx.helper import tensor_dtype_to_np_dtype
+import onnxruntime as ort
+from onnx.helper import (
+    make_empty_tensor_value_info,
+    make_graph,
+    make_model,
+    make_opsetid,
+    make_tensor_value_info,
+    tensor_dtype_to_np_dtype,
+)
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
@@ -38,6 +48,9 @@ _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\((\d+)\) node with name '(.*?)'"
 )
 _NODE = re.compile(r"(?:node with name '|in node \()(.+?)['\)]")
+# What a kernel says that is there for more dtypes than it computes in, when it is run.
+_NO_DTYPE = re.compile(r"operator does not support (\w+) yet")
+_DTYPES = {"double": "float64", "float": "float32"}
 # What a build without kernels for the processor says.
 _NO_PROVIDER = re.compile(r"Provider type for (\w+) node with name '(.*?)' is not set")
 _NO_OPERATOR = re.compile(r"Fatal error: (\S+?):(\w+)\(-?\d+\) is not a registered function/op")
@@ -79,6 +92,10 @@ def _reason(error: BaseException) -> tuple[str, dict[str, Any]]:
     found = _RUNNING.match(text)
     if found is not None:
         words_of_node = _one_line(_CHECK.sub("", found[3]))
+        unable = _NO_DTYPE.search(words_of_node)
+        if unable is not None:
+            lacking = _no_kernel(found[1], [_DTYPES.get(unable[1], unable[1])], found[2])
+            return lacking.message, dict(lacking.data)
         message = shortened(f"running {found[1]} {found[2]!r}: {words_of_node}", _LIMIT)
         return message, _given_up(found[1], found[2], words_of_node)
     return shortened(_one_line(text), _LIMIT), {}
@@ -93,18 +110,39 @@ def _given_up(op_type: str, node: str, words: str) -> dict[str, Any]:
     return data | {"sizes": bool(_ABOUT_SIZES.search(words))}
 
 
-def load_problem(
-    error: BaseException, model: Path, version: str, provider: str
-) -> tuple[Code, str]:
-    """Return the code and the sentence for a model that does not load (OG202 or OG303)."""
+@dataclass(frozen=True)
+class LoadProblem:
+    """Why a model does not load: OG202 or OG303, a sentence, and as values what it says.
+
+    ``data`` has the ``node``, where its name is said, and of a kernel that is missing the ``operator``
+    and the ``dtypes`` of its inputs.
+    """
+
+    code: Code
+    message: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_problem(error: BaseException, model: Path, version: str, provider: str) -> LoadProblem:
+    """Return why a model does not load, of what the engine says."""
     text = _LOADING.sub("", _bare(error))
+    found = _NODE.search(text)
+    node = {} if found is None else {"node": found[1]}
     found = _NO_KERNEL.search(text)
     if found is not None:
-        operator = f"{found[1]} (opset {found[2]})"
-        return codes.OG202, _no_kernel(model, provider, found[3], found[1], operator)
+        dtypes = _dtypes(model, found[3], found[1])
+        return _no_kernel(found[1], dtypes, found[3], f" on {provider}", f" (opset {found[2]})")
     found = _NO_PROVIDER.search(text)
     if found is not None:
-        return codes.OG202, _no_kernel(model, provider, found[2], found[1], found[1])
+        dtypes = _dtypes(model, found[2], found[1])
+        return _no_kernel(found[1], dtypes, found[2], f" on {provider}")
+    found = _NOT_TAKEN.search(text)
+    if found is not None:
+        return _not_taken(model, provider, *found.groups())
+    return LoadProblem(*_refused_file(text, version), node)
+
+
+def _refused_file(text: str, version: str) -> tuple[Code, str]:
     found = _NO_OPERATOR.search(text)
     if found is not None:
         return codes.OG202, (
@@ -129,36 +167,21 @@ def load_problem(
             f"the model does not load: {found[1]} is given a {found[2]} and a {found[3]}; ONNX "
             "promotes no types, so convert one of them where the graph is made"
         )
-    found = _NOT_TAKEN.search(text)
-    if found is not None:
-        return codes.OG303, _not_taken(model, *found.groups())
     return (
         codes.OG303,
         f"the model does not load: {shortened(_one_line(_CHECK.sub('', text)), _LIMIT)}",
     )
 
 
-def node_of(error: BaseException) -> dict[str, Any]:
-    """Return the ``node`` that a model does not load for, if its name is said."""
-    found = _NODE.search(str(error))
-    return {} if found is None else {"node": found[1]}
-
-
-def lacking_kernel(error: BaseException, model: Path) -> dict[str, Any]:
-    """Return the ``operator`` and the ``dtypes`` of its inputs that a kernel is missing for, if one is."""
-    found = _NO_KERNEL.search(str(error))
-    if found is None:
-        return {}
-    return {"operator": found[1], "dtypes": _dtypes(model, found[3], found[1])}
-
-
-def _no_kernel(model: Path, provider: str, name: str, op_type: str, operator: str) -> str:
-    dtypes = _dtypes(model, name, op_type)
+def _no_kernel(
+    operator: str, dtypes: Sequence[str], name: str, provider: str = "", opset: str = ""
+) -> LoadProblem:
     kind = f" in {' and '.join(dtypes)}" if dtypes else ""
     node = f", node {name!r}" if name else ""
-    return (
-        f"it has no kernel for {operator}{kind} on {provider}{node}: use a dtype that it has one for, "
-        "float32 as a rule, or another execution provider"
+    return LoadProblem(
+        codes.OG202,
+        f"it has no kernel for {operator}{opset}{kind}{provider}{node}",
+        {"operator": operator, "dtypes": list(dtypes), **({"node": name} if name else {})},
     )
 
 
@@ -170,36 +193,63 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _not_taken(model: Path, given: str, value: str, op_type: str, node: str) -> str:
-    """Return what an operator is given that ONNX does not define it for, and what it may be given."""
+def _not_taken(
+    model: Path, provider: str, given: str, value: str, op_type: str, name: str
+) -> LoadProblem:
+    """Return what an operator is given that ONNX does not define it for, and what it may be given.
+
+    Where a later opset does define it and the engine has no kernel for that, this is what it lacks.
+    """
     kind = _bare_type(given)
     invalid, where = (
         f"the file is not valid ONNX: {op_type}",
-        f"and node {node!r} is given {value!r}",
+        f"and node {name!r} is given {value!r}",
     )
+    data = {"node": name}
     try:
         proto = onnx.load(str(model), load_external_data=False)
-        place = next(
-            [*each.input].index(value)
+        node = next(
+            each
             for each in proto.graph.node
-            if (each.op_type, each.name) == (op_type, node) and value in each.input
+            if (each.op_type, each.name) == (op_type, name) and value in each.input
         )
+        place = [*node.input].index(value)
         written = max(each.version for each in proto.opset_import if each.domain in ("", "ai.onnx"))
         opsets = range(written, onnx.defs.onnx_opset_version() + 1)
         every = [onnx.defs.get_schema(op_type, opset).inputs for opset in opsets]
     except Exception:  # only words of the message depend on it
-        return f"{invalid} takes no {kind} there, {where}"
+        return LoadProblem(codes.OG303, f"{invalid} takes no {kind} there, {where}", data)
     formals = [inputs[min(place, len(inputs) - 1)] for inputs in every]
     later = next((n for n, each in zip(opsets, formals, strict=True) if given in each.types), None)
+    if later is not None and _lacks_kernel(node, _kinds(proto), later, provider):
+        dtypes = [_DTYPES.get(kind, kind)]
+        return _no_kernel(op_type, dtypes, name, f" on {provider}", f" (opset {later})")
     kinds = " or ".join(sorted(map(_bare_type, formals[0].types)))
     more = (
         f"takes {kinds}"
         if later is None
         else f"does from opset {later} on: export: {{opset: {later}}}"
     )
-    return (
-        f"{invalid} of opset {written} takes no {kind} as its {formals[0].name}, {where}; it {more}"
+    return LoadProblem(
+        codes.OG303,
+        f"{invalid} of opset {written} takes no {kind} as its {formals[0].name}, {where}; it {more}",
+        data,
     )
+
+
+def _lacks_kernel(
+    node: onnx.NodeProto, kinds: Mapping[str, int], opset: int, provider: str
+) -> bool:
+    """Return whether the engine says so of a node alone, at another opset."""
+    try:
+        inputs = [make_tensor_value_info(n, kinds[n], None) for n in dict.fromkeys(node.input) if n]
+        outputs = [make_empty_tensor_value_info(n) for n in node.output if n]
+        graph = make_graph([node], "node", inputs, outputs)
+        model = make_model(graph, opset_imports=[make_opsetid("", opset)], ir_version=10)
+        ort.InferenceSession(model.SerializeToString(), providers=[provider])
+    except Exception as error:
+        return _NO_KERNEL.search(str(error)) is not None
+    return False
 
 
 def _bare_type(name: str) -> str:
@@ -210,13 +260,17 @@ def _dtypes(model: Path, name: str, op_type: str) -> list[str]:
     """Return the dtypes of a node's inputs, each once, as far as the file declares or implies them."""
     try:
         proto = onnx.load(str(model), load_external_data=False)
-        graph = onnx.shape_inference.infer_shapes(proto).graph
+        kinds = _kinds(proto)
     except Exception:  # only a word of the message depends on it
         return []
-    node = next((n for n in graph.node if n.op_type == op_type and n.name == name), None)
+    node = next((n for n in proto.graph.node if n.op_type == op_type and n.name == name), None)
     if node is None:
         return []
-    kinds = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info)}
-    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     found = [str(tensor_dtype_to_np_dtype(kinds[i])) for i in node.input if kinds.get(i)]
     return list(dict.fromkeys(found))
+
+
+def _kinds(proto: onnx.ModelProto) -> dict[str, int]:
+    graph = onnx.shape_inference.infer_shapes(proto).graph
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info)}
+    return kinds | {tensor.name: tensor.data_type for tensor in graph.initializer}

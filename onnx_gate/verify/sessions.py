@@ -102,11 +102,23 @@ class Sessions(dict[str, Session]):
         graph_inputs: Mapping[str, str],
         half: str | None = None,
     ) -> tuple[list[Array] | None, Refusal | None]:
-        """Return what ``answers_of`` does, and nothing where the runtime has failed."""
+        """Return what ``answers_of`` does, and nothing where the runtime has failed.
+
+        That it lacks a kernel is said by some nodes when they are run, and is the same failure.
+        """
         if label not in self.failures:
             with self._clock.of("runtime"), self.timed(label):
-                return answers_of(self[label], arrays, graph_inputs, half)
+                answers, refused = answers_of(self[label], arrays, graph_inputs, half)
+                if refused is not None and "dtypes" in refused.data:
+                    raise self._lacking(label, refused)
+                return answers, refused
         return None, None
+
+    def _lacking(self, label: str, refused: Refusal) -> GateError:
+        spec = next(each for each in self._runtimes if each.label == label)
+        error = codes.OG202.error(f"{label}: {refused}")
+        error.data |= {**refused.data, "engine": spec.name, "provider": placed_on(spec)}
+        return error
 
     def results(self) -> tuple[RuntimeResult, ...]:
         """Return what became of each runtime, in the order of the manifest."""

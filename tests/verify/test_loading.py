@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -12,7 +13,9 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.verify.load_errors import ExplainedLoads
 from onnx_gate.verify.loading import Loading
+from onnx_gate.verify.sessions import Sessions
 from onnx_gate.verify.source_lines import STACK_TRACE
+from onnx_gate.verify.stopwatch import Clock
 
 
 def test_a_node_that_is_no_valid_onnx_has_the_line_that_it_was_made_of(tmp_path: Path) -> None:
@@ -35,3 +38,23 @@ def test_a_node_that_is_no_valid_onnx_has_the_line_that_it_was_made_of(tmp_path:
     assert caught.value.code == "OG303"
     assert caught.value.source == ("m.py", 2)
     assert "with other operators" in caught.value.remedy
+
+
+def test_a_kernel_that_is_missing_once_it_is_run_is_missing(tmp_path: Path) -> None:
+    """ONNX Runtime registers GRU in float64, and has nothing to compute it with."""
+    graph = onnx.parser.parse_graph(
+        "g (double[s,b,2] x, double[1,9,2] w, double[1,9,3] r) => (double[s,1,b,3] y) "
+        "{ y = GRU<hidden_size=3>(x, w, r) }"
+    )
+    path = tmp_path / "m.onnx"
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
+    shapes = {"x": (4, 1, 2), "w": (1, 9, 2), "r": (1, 9, 3)}
+    arrays = {name: np.ones(shape, np.float64) for name, shape in shapes.items()}
+    spec = RuntimeSpec("onnxruntime")
+    with Sessions(path, [spec], 1, Clock()) as sessions:
+        assert sessions.ask(spec.label, arrays, {name: name for name in arrays}) == (None, None)
+    (failed,) = sessions.results()
+    assert failed.error is not None
+    assert failed.error.code == "OG202"
+    assert failed.error.message == "onnxruntime: it has no kernel for GRU in float64"

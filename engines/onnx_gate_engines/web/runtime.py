@@ -173,14 +173,15 @@ class WebSession:
                 f"version {_OLDEST} or later of the package, or another module, has to be there"
             )
         version = str(header["version"])
-        code, text = load_problem(Exception(words), self._model, version, self._provider)
+        problem = load_problem(Exception(words), self._model, version, self._provider)
+        text = problem.message
         size = sum(path.stat().st_size for path in self._files)
         if size > _MUCH:
             text += (
                 f". The file and its weights have {size / 1e9:.1f} GB, and WebAssembly has "
                 f"{_MOST / 1e9:.1f} GB for everything"
             )
-        return code.error(f"{label}: {text}")
+        return problem.code.error(f"{label}: {text}")
 
     def _check_halves(self, has_halves: bool) -> None:
         """Refuse what would fail in the first kernel, whatever the inputs."""
