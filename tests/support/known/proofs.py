@@ -334,6 +334,12 @@ _DYNAMO = (
         X,
     ),
     _wrong(
+        "onnxscript/pull/904",
+        "Log",
+        lambda a: torch.logcumsumexp(a, 1),
+        torch.tensor([[-200.0, -100.0, 0.0, 100.0, 200.0]]),
+    ),
+    _wrong(
         "onnxscript/issues/989",
         "Floor",
         lambda a, b: a // b,
