@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -341,6 +342,21 @@ class OfTransformers(nn.Module):
         return attended
 
 
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        mixtral: Any = importlib.import_module("transformers.models.mixtral.modeling_mixtral")
+        config = mixtral.MixtralConfig(hidden_size=8, intermediate_size=8, num_local_experts=4)
+        config._experts_implementation = "eager"
+        self.experts = mixtral.MixtralExperts(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, 8)
+        weights, chosen = rows[:, :4].topk(2, -1)
+        mixed: Tensor = self.experts(rows, chosen, weights)
+        return mixed
+
+
 class Packed(nn.Module):
     def __init__(self, both: bool) -> None:
         super().__init__()
@@ -383,6 +399,12 @@ class Validated(nn.Module):
         (Packed(both=False), "OG203", "or run the layer on the padded sequence and mask"),
         (Packed(both=True), "OG203", "export: {exporter: torchscript}), or run a layer for each"),
         (Guessed(), "OG203", "of a decoder tgt_is_causal"),
+        # A trace keeps the experts that the example's rows choose.
+        (
+            Experts(),
+            "OG203",
+            "which a graph cannot build the model with transformers' other experts",
+        ),
         (static_quantised(), "OG207", "no translation of torch.ao's quantised modules"),
         (Validated(), "OG203", "set_default_validate_args(False)"),
         (Grouped(), "OG206", "as the groups of a convolution are"),

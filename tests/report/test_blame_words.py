@@ -132,11 +132,16 @@ def test_what_was_tried_and_does_not_hold_is_not_asked_for() -> None:
         otherwise="write it with other operators",
         changes=change,
     )
+    baked = Finding(code="OG102", severity="error", message="fixed in the graph")
     for remedies, says in ((None, True), (Remedies(tried=1, failed=(change,)), False)):
         wrong = model("net", bad, verdict="diverged", diagnosis=diagnosis, remedies=remedies)
         unread = model("net", verdict="error", error=error, remedies=remedies)
         said = str(sentence.of_model(wrong, "onnx-gate.yml"))
         assert ("export with another exporter" in said) is says
+        sized = model("net", bad, verdict="diverged", findings=(baked,), remedies=remedies)
+        said = str(sentence.of_model(sized, "onnx-gate.yml"))
+        assert ("Export it with another exporter" in said) is says
+        assert ("Make no size a number of Python's before it" in said) is not says
         asked = str(sentence.of_model(unread, "onnx-gate.yml"))
         assert ("Write that." in asked) is says
         assert ("Write it with other operators: that exporter was tried" in asked) is not says

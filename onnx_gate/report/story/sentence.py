@@ -34,6 +34,10 @@ _NO_SIZE = (
     "Export it with another exporter, with that axis dynamic and no size made a number of Python's "
     "before it, or write the one size in the manifest."
 )
+_NO_SIZE_AT_ALL = (
+    "Make no size a number of Python's before it, or write the one size in the manifest: another "
+    "exporter was tried, and the model stays red."
+)
 
 _ENDS: Mapping[ErrorKind, str] = {
     "build": "the model could not be built",
@@ -328,7 +332,8 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
         line = finding.data.get("code", "")
         blamed = diagnosis.source.code if diagnosis is not None and diagnosis.source else ""
         unseen = finding.code == codes.OG102.code and not _SIZE.search(f"{line} {blamed}")
-        remedy = _NO_SIZE if unseen else _remedy(finding.code)
+        no_size = _NO_SIZE_AT_ALL if _all_exporters_fail(model) else _NO_SIZE
+        remedy = no_size if unseen else _remedy(finding.code)
         if finding.code in _DECIDED and isinstance(line, str) and line:
             if finding.data.get("refused"):
                 return line, "takes no such sizes", _sizes_that_fit(finding)
@@ -359,11 +364,16 @@ def _sizes_that_fit(finding: Finding) -> str:
 
 
 def _action(model: ModelResult, diagnosis: Diagnosis) -> str:
+    alone = diagnosis.blame == "exporter" and _all_exporters_fail(model)
+    return diagnosed.worded(_NO_OTHER if alone else _ACTIONS[diagnosis.blame], diagnosis)
+
+
+def _all_exporters_fail(model: ModelResult) -> bool:
+    """Return whether another exporter was tried, as a remedy or by an experiment, and is no help."""
+    evidence = model.diagnosis.evidence if model.diagnosis is not None else ()
+    wrong = {each.exporter for each in evidence if each.agrees is False}
     tried = any(change.key == "export" for changes in _failed(model) for change in changes)
-    wrong = {e.exporter for e in diagnosis.evidence if e.agrees is False}
-    tried = tried or wrong.issuperset(EXPORTERS)
-    own = _NO_OTHER if tried and diagnosis.blame == "exporter" else _ACTIONS[diagnosis.blame]
-    return diagnosed.worded(own, diagnosis)
+    return tried or wrong.issuperset(EXPORTERS)
 
 
 def _remedy(code: str) -> str:

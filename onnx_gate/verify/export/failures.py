@@ -19,6 +19,7 @@ from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.disk import disk_full
 from onnx_gate.verify.export.failed import ExportFailure, FailureSaid, chain_of, locals_of
 from onnx_gate.verify.export.operators import (
+    OTHER_EXPERTS,
     complex_numbers,
     custom_operator,
     torch_operator,
@@ -61,6 +62,8 @@ _DATA_DEPENDENT = re.compile(
 _VALIDATION = "/torch/distributions/distribution.py"
 _CHECKING = ("__init__", "_validate_sample")
 _CAUSAL = "/torch/nn/modules/transformer.py"
+# What calls a mixture's experts in whichever way the model was built with.
+_EXPERTS = "/transformers/integrations/moe.py"
 _NO_NUMBER = re.compile(r"(int|float)\(\) argument must be .*'SymbolicTensor'")
 _NOT_CONSTANT = re.compile(
     r"(\w+)\(\): argument '(\w+)' .*?must be (\w+), not Sym(?:Bool|Int|Float)\b"
@@ -265,6 +268,8 @@ def _data(failure: ExportFailure) -> FailureSaid | None:
     head = (
         f"{line} takes a branch, or makes a size, from the values of {whose}, which a graph cannot"
     )
+    if any(_within(each, _EXPERTS, ("forward",)) for each in failure.chain):
+        return FailureSaid(head, OTHER_EXPERTS)
     if failure.source is not None and not (failure.source.inner or failure.source).own:
         return _or_traced(
             f"{head}. It is a package's",

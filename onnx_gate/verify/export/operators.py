@@ -32,6 +32,11 @@ _CACHEMASK = re.compile(r"_cachemask(_tensor_qparams)?$")
 
 _DISTANCES = "aten::_cdist_forward"
 
+# Of transformers' ways through a mixture of experts the one that an exporter can follow and write.
+OTHER_EXPERTS = (
+    'build the model with transformers\' other experts, experts_implementation="batched_mm"'
+)
+
 
 def complex_numbers(failure: ExportFailure) -> FailureSaid | None:
     """Recognise complex numbers, of which ONNX has none."""
@@ -60,7 +65,7 @@ def custom_operator(failure: ExportFailure) -> FailureSaid | None:
     if name.startswith("transformers::grouped_mm"):
         return FailureSaid(
             f"the experts' operator {name} has no translation to ONNX{at(failure.source)}",
-            'build the model with transformers\' other one, experts_implementation="batched_mm"',
+            OTHER_EXPERTS,
         )
     return FailureSaid(
         f"the custom operator {name} has no translation to ONNX{at(failure.source)}",
