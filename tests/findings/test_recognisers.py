@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import CATALOGUE
 from onnx_gate.findings.codes import OG116
 from onnx_gate.findings.finding import Finding
-from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
+from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, ModelError, ModelResult, Worst
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Nonfinite, Source
 from onnx_gate.report.story.sentence import of_model
@@ -282,10 +283,27 @@ def test_a_long_line_leaves_the_reason_its_room_in_a_sentence() -> None:
     told = ModelError.model_validate(
         {"kind": error.kind, "code": error.code, "message": error.message, "remedy": error.remedy}
     )
-    model = ModelResult(name="m", verdict="error", model="m.py:m", error=told)
+    model = ModelResult(name="m", verdict="error", error=told)
     sentence = str(of_model(model, "onnx-gate.yml"))
     assert "return torch.istft(x.to(" in sentence
     assert "of which ONNX has none and the exporter translates a few operators only" in sentence
+
+
+class Spectral(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        whole = torch.stft(x, 64, 16, window=torch.ones(64), return_complex=True)
+        return torch.istft(whole, 64, 16, window=torch.ones(64))
+
+
+def test_what_nobody_knows_of_an_error_has_the_other_exporter_as_what_can_be_tried() -> None:
+    """So that it is no remedy any more where it was."""
+    with pytest.raises(torch.onnx.errors.OnnxExporterError) as caught:
+        torch.onnx.export(Spectral(), (torch.ones(1, 640),), io.BytesIO(), dynamo=False)  # type: ignore[arg-type]
+    error = export_error(caught.value, replace(SPEC, export=ExportSpec(exporter="torchscript")))
+    assert error.code == "OG207"
+    assert error.changes == (("export", {"exporter": "dynamo"}),)
+    assert "export: {exporter: dynamo}" in error.remedy
+    assert error.otherwise == "reduce the model until the exporter's words make sense"
 
 
 class Grouped(nn.Module):

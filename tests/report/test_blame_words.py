@@ -144,7 +144,7 @@ def test_what_was_tried_and_does_not_hold_is_not_asked_for() -> None:
         assert ("Make no size a number of Python's before it" in said) is not says
         asked = str(sentence.of_model(unread, "onnx-gate.yml"))
         assert ("Write that." in asked) is says
-        assert ("Write it with other operators: that exporter was tried" in asked) is not says
+        assert ("Write it with other operators: another exporter was tried" in asked) is not says
 
 
 def test_whole_numbers_that_a_double_cannot_part_are_not_said_to_be_two() -> None:

@@ -34,9 +34,9 @@ _NO_SIZE = (
     "Export it with another exporter, with that axis dynamic and no size made a number of Python's "
     "before it, or write the one size in the manifest."
 )
+_TRIED = "another exporter was tried, and the model stays red"
 _NO_SIZE_AT_ALL = (
-    "Make no size a number of Python's before it, or write the one size in the manifest: another "
-    "exporter was tried, and the model stays red."
+    f"Make no size a number of Python's before it, or write the one size in the manifest: {_TRIED}."
 )
 
 _ENDS: Mapping[ErrorKind, str] = {
@@ -71,7 +71,6 @@ _NO_OTHER = "Write {line} with other operators."
 _DOUBLE = 2.0**53
 # That another runtime could not be judged, or nothing elsewhere, is no reason why a check diverges.
 _ELSEWHERE = frozenset((codes.OG307.code, codes.OG402.code))
-_TRIED = "that exporter was tried, and the model stays red"
 _ACTIONS: Mapping[Blame, str] = {
     "model": "Make `forward` give the same answer twice on equal inputs.",
     "capture": "Write {line} so that nothing of the inputs is decided while it is exported.",

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
-from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest import EXPORTERS, ModelSpec
 from onnx_gate.text import shortened, without_escapes
 from onnx_gate.verify.export import translations
 from onnx_gate.verify.export.constraints import FailedTrace, constraint
@@ -97,24 +97,19 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         root=root,
         stacks=stacks or {},
     )
-    for code, recognise, lines in _RECOGNISERS:
-        said = recognise(failure)
-        if said is not None:
-            own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
-            source = _place(said.line or failure.source)
-            return code.error(
-                said.message + own_words,
-                kind="export",
-                source=source,
-                remedy=said.remedy,
-                changes=said.changes,
-                otherwise=said.otherwise,
-            )
-    return codes.OG207.error(
-        f"the {failure.exporter} exporter failed{at(failure.source)}: "
-        f"{_essential(failure.last, _LINES)}",
-        source=_place(failure.source),
-        remedy=f"put it right in {failure.exporter}" if ":" in failure.exporter else "",
+    code, said, lines = next(
+        (code, said, lines)
+        for code, recognise, lines in _RECOGNISERS
+        if (said := recognise(failure)) is not None
+    )
+    own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
+    return code.error(
+        said.message + own_words,
+        kind="export",
+        source=_place(said.line or failure.source),
+        remedy=said.remedy,
+        changes=said.changes,
+        otherwise=said.otherwise,
     )
 
 
@@ -351,6 +346,23 @@ def _script(failure: ExportFailure) -> FailureSaid | None:
     return None
 
 
+def _unrecognised(failure: ExportFailure) -> FailureSaid:
+    message = (
+        f"the {failure.exporter} exporter failed{at(failure.source)}: "
+        f"{_essential(failure.last, _LINES)}"
+    )
+    if failure.exporter not in EXPORTERS:
+        return FailureSaid(message, f"put it right in {failure.exporter}")
+    other = next(each for each in EXPORTERS if each != failure.exporter)
+    otherwise = "reduce the model until the exporter's words make sense"
+    return FailureSaid(
+        message,
+        f"try the other exporter (export: {{exporter: {other}}}), or {otherwise}",
+        changes=(("export", {"exporter": other}),),
+        otherwise=otherwise,
+    )
+
+
 _Recognise = Callable[[ExportFailure], FailureSaid | None]
 # In this order; the number says how many lines of the exporter's own words are worth adding.
 _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
@@ -368,6 +380,7 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG207, _number, 0),
     (codes.OG206, _constant, 0),
     (codes.OG203, _data, 1),
+    (codes.OG207, _unrecognised, 0),
 )
 
 
