@@ -29,7 +29,7 @@ from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.probing import probed_as_data, skipped
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.subject import NO_CAUSE
-from onnx_gate.workers.forked import run_forked
+from onnx_gate.workers.forked import SharedLine, run_forked
 
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
 
@@ -110,19 +110,21 @@ def advised(
     seconds = max(
         _LEAST_ADVICE_SECONDS, min(_ADVICE_SHARE * own, _ADVICE_SECONDS, spec.timeout / 4)
     )
+    begun = SharedLine()
     with progress.stage("advice"):
         # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
         advice, trouble = run_forked(
-            lambda: checker.alone().advice_as_data(Deadline(seconds / 2)), seconds
+            lambda: checker.alone().advice_as_data(Deadline(seconds / 2), begun.write), seconds
         )
     checks = tuple(Check.model_validate(check) for check in advice.get("checks", ()))
     findings = tuple(Finding.model_validate(finding) for finding in advice.get("findings", ()))
     if trouble:
+        case = begun.read()
+        which = f"the advisory case {case}" if case else "an advisory case"
         findings = (
             codes.OG406.finding(
-                "an advisory case (large, NaN, infinite or empty inputs) took its process "
-                f"down: {trouble}",
-                data={HUNG: True} if not trouble.killed else None,
+                f"{which} (large, NaN, infinite or empty inputs) took its process down: {trouble}",
+                data={"case": case, **({HUNG: True} if not trouble.killed else {})},
             ),
         )
     return result.model_copy(

@@ -8,7 +8,7 @@ import functools
 import glob
 import itertools
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -238,11 +238,11 @@ class Checker(Comparer[CaseReference]):
                     return case, index, runtime
         return None
 
-    def advice_as_data(self, deadline: Deadline) -> dict[str, Any]:
+    def advice_as_data(self, deadline: Deadline, begin: Callable[[str], None]) -> dict[str, Any]:
         """Try what many correct models promise nothing about; nothing here fails a model.
 
-        No case is begun once the time is over. Returns ``{"checks": [...], "findings": [...]}`` as
-        JSON data.
+        ``begin`` is told which case is begun, and none is once the time is over. Returns
+        ``{"checks": [...], "findings": [...]}`` as JSON data.
         """
         checks: list[Check] = []
         left_out = []
@@ -251,6 +251,7 @@ class Checker(Comparer[CaseReference]):
                 if deadline.passed():
                     left_out.append(case.id)
                 else:
+                    begin(case.id)
                     checks += self._case(case, self._module.ask(case), sessions)
         findings = list(advice(checks))
         if left_out:

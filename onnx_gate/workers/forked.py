@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import select
 import signal
@@ -26,6 +27,22 @@ class Trouble(str):
         trouble = super().__new__(cls, text)
         trouble.killed = killed
         return trouble
+
+
+class SharedLine:
+    """A line that a fork writes and this process reads, whatever becomes of the fork."""
+
+    def __init__(self) -> None:
+        """Have an empty one, of as many bytes as a page of memory."""
+        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
+
+    def write(self, line: str) -> None:
+        """Put a line in the place of the one before."""
+        self._memory[:] = line.encode()[: mmap.PAGESIZE].ljust(mmap.PAGESIZE, b"\0")
+
+    def read(self) -> str:
+        """Return the last line that was written, '' where none was."""
+        return self._memory[:].rstrip(b"\0").decode("utf-8", "replace")
 
 
 def run_forked(

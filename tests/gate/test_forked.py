@@ -13,8 +13,10 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from onnx_gate.report.io import read_report
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.workers.forked import run_forked
+from tests.support.gate import gate
 
 pytestmark = pytest.mark.process
 
@@ -66,3 +68,23 @@ def test_a_file_in_the_place_of_a_module_answers_in_a_fork(product: Path) -> Non
     finally:
         torch.set_num_threads(threads)
     assert (answer, trouble) == ({"sum": 64.0**3}, "")
+
+
+def test_the_advisory_case_that_ends_its_process_is_named(tmp_path: Path) -> None:
+    """ONNX Runtime's LSTM aborts on a batch of none."""
+    (tmp_path / "models.py").write_text(
+        "from torch import nn\n\n\n"
+        "class Lstm(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.rnn = nn.LSTM(4, 4, batch_first=True)\n\n"
+        "    def forward(self, x):\n"
+        "        return self.rnn(x)[0]\n"
+    )
+    entry = '{model: "models.py:Lstm", inputs: {x: "float32[batch, 3, 4]"}}'
+    (tmp_path / "onnx-gate.yml").write_text(f"version: 1\nmodels:\n  lstm: {entry}\n")
+    gate("run", "--remedies", "0", cwd=tmp_path)
+    (lstm,) = read_report(tmp_path / "onnx-gate-report" / "report.json").models
+    (finding,) = (each for each in lstm.findings if each.code == "OG406")
+    assert finding.data == {"case": "advice/empty/batch=0"}
+    assert finding.message.startswith("the advisory case advice/empty/batch=0 (large, NaN,")
