@@ -896,3 +896,34 @@ def test_a_file_that_never_runs_is_made_for_no_sizes() -> None:
     [somewhere] = explaining(DIAGNOSIS, proto, refused, [refused, other])
     [nowhere] = explaining(DIAGNOSIS, proto, refused, [refused, refused])
     assert (somewhere.code, nowhere.code) == ("OG102", "OG305")
+
+
+class Saturation(nn.Module):
+    """As colour spaces have it: what keeps the quotient from zero stands at another line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eps = 1e-8
+
+    def forward(self, x: Tensor) -> Tensor:
+        top = x.amax(-1)
+        safe = top + self.eps
+        return (top - x.amin(-1)) / safe
+
+
+def test_a_constant_that_was_dropped_at_another_line_is_the_reason() -> None:
+    program = torch.onnx.export(Saturation(), (torch.rand(2, 3),), dynamo=True, verbose=False)
+    assert program is not None
+    assert program.exported_program is not None
+    proto = program.model_proto
+    said = list(deleted_constants(program.exported_program, proto, Path(__file__).parent))
+    quotient = next(each for each in proto.graph.node if each.op_type == "Div")
+    update = {
+        "node": GraphNode(name=quotient.name, op_type="Div", output=quotient.output[0]),
+        "source": Source(file=Path(__file__).name, line=1, code="return (top - x.amin(-1)) / safe"),
+    }
+    worst = Worst(index=(0,), expected=0.0, actual=math.nan)
+    check = CHECK.model_copy(update={"worst": worst})
+    (found,) = explaining(DIAGNOSIS.model_copy(update=update), proto, check, said=said)
+    assert found.code == "OG124"
+    assert "a constant that `safe = top + self.eps` adds" in found.message

@@ -41,12 +41,22 @@ class DivergenceFacts:
         self.diagnosis, self.proto, self.check = diagnosis, proto, check
         self.never_runs, self._said = never_runs, said
 
-    def is_said(self, code: Code) -> bool:
-        """Return whether a finding says this of the guilty line already."""
+    def said(self, code: Code) -> Finding | None:
+        """Return the finding that says this of the guilty line, or of a value that its node makes."""
         source = self.diagnosis.source
-        return source is not None and any(
-            (each.code, each.file, each.line) == (code.code, source.file, source.line)
-            for each in self._said
+        place = None if source is None else (source.file, source.line)
+        made = set(self.node.output)
+        return next(
+            (
+                each
+                for each in self._said
+                if each.code == code.code
+                and (
+                    (each.file, each.line) == place
+                    or not made.isdisjoint(each.data.get("values", ()))
+                )
+            ),
+            None,
         )
 
     @cached_property

@@ -237,11 +237,13 @@ def _own_quotient(facts: DivergenceFacts, op: str) -> bool:
 
 def tiny_constant(facts: DivergenceFacts) -> Hint:
     """The line adds a constant that the exporter takes for zero."""
-    source = facts.diagnosis.source
-    if source is None:
+    said, source = facts.said(codes.OG124), facts.diagnosis.source
+    if said is not None:
+        line = said.data.get("code")
+        lacks = f"the graph lacks a constant that {f'`{line}`' if line else 'the module'} adds"
+    elif source is None:
         return None
-    lacks = f"the graph lacks a constant that `{source.code}` adds"
-    if not facts.is_said(codes.OG124):
+    else:
         tiny = _TINY.search(source.code)
         if tiny is None or not 0 < float(tiny[1]) <= 1e-8 or facts.has_constant(float(tiny[1])):
             return None

@@ -37,7 +37,10 @@ _ADDITIONS = ("aten::add", "aten::sub", "aten::rsub")
 def deleted_constants(
     program: ExportedProgram, proto: onnx.ModelProto, root: Path | None
 ) -> Iterator[Finding]:
-    """Say which additions of a tiny constant are not in the graph any more."""
+    """Say which additions of a tiny constant are not in the graph any more.
+
+    ``values`` of a finding's data are what is added to, and what is made of the sum.
+    """
     made_by = {name: node.op_type for node in proto.graph.node for name in node.output}
     for node in _dependent(program):
         constant = _tiny(node)
@@ -49,6 +52,7 @@ def deleted_constants(
                 f"takes anything up to {TAKEN_FOR_ZERO:g} for zero{_consequence(node)}. Use a larger "
                 "constant, or clamp(min=...), which is kept",
                 source,
+                data={"values": [each.name for each in (*node.all_input_nodes, *node.users)]},
             )
 
 
