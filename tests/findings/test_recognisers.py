@@ -375,6 +375,33 @@ class Experts(nn.Module):
         return mixed
 
 
+class Columns(nn.Module):
+    """What reads the columns of an image, as a recogniser of text does."""
+
+    def __init__(self, layer: type[nn.LSTM | nn.GRU]) -> None:
+        super().__init__()
+        self.layer = layer(16, 4, num_layers=2, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = nn.functional.max_pool2d(x, 2)
+        rows: Tensor = self.layer(pooled.permute(0, 3, 1, 2).flatten(2))[0]
+        return rows
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
+def test_a_recurrent_layer_that_cannot_be_unrolled_is_told_of_the_other_exporter(
+    layer: type[nn.LSTM | nn.GRU],
+) -> None:
+    sizes = ({0: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},)
+    x = torch.ones(2, 4, 8, 37)
+    with pytest.raises(torch.onnx.errors.OnnxExporterError) as caught:
+        torch.onnx.export(Columns(layer), (x,), dynamo=True, dynamic_shapes=sizes, verbose=False)
+    error = export_error(caught.value, SPEC)
+    assert f"unrolls nn.{layer.__name__} (" in error.message
+    assert error.changes == (("export", {"exporter": "torchscript"}),)
+    assert error.otherwise == "declare the dimension that it runs along with its one size"
+
+
 class Packed(nn.Module):
     def __init__(self, both: bool) -> None:
         super().__init__()

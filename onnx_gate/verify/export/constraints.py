@@ -227,9 +227,14 @@ def _static_sizes(node: Node) -> list[int]:
     )
 
 
-def _fixed_length(head: str, operator: str, source: Line | None, size: int, remedy: str) -> Tied:
+def recurrent_layer(operator: str) -> str:
+    """Return ``nn.LSTM`` of ``aten.lstm.input``, '' of an operator that is of no recurrent layer."""
     match = _RECURRENT.search(operator)
-    kind = {"lstm": "nn.LSTM", "gru": "nn.GRU"}.get(match[1] if match else "", "nn.RNN")
+    return "" if match is None else {"lstm": "nn.LSTM", "gru": "nn.GRU"}.get(match[1], "nn.RNN")
+
+
+def _fixed_length(head: str, operator: str, source: Line | None, size: int, remedy: str) -> Tied:
+    kind = recurrent_layer(operator)
     version = torch.__version__
     # The first that is known to export the two with any length.
     newer = "torch 2.13, or " if kind != "nn.RNN" and version < "2.13" else ""

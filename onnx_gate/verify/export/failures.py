@@ -15,7 +15,7 @@ from onnx_gate.findings.codes import Code
 from onnx_gate.manifest import EXPORTERS, ModelSpec
 from onnx_gate.text import shortened, without_escapes
 from onnx_gate.verify.export import translations
-from onnx_gate.verify.export.constraints import FailedTrace, constraint
+from onnx_gate.verify.export.constraints import FailedTrace, constraint, recurrent_layer
 from onnx_gate.verify.export.disk import disk_full
 from onnx_gate.verify.export.failed import ExportFailure, FailureSaid, chain_of, locals_of
 from onnx_gate.verify.export.operators import (
@@ -346,6 +346,18 @@ def _script(failure: ExportFailure) -> FailureSaid | None:
     return None
 
 
+def _recurrent(failure: ExportFailure) -> FailureSaid | None:
+    """Recognise a recurrent layer that torch fails to unroll, in words that are about its own loop."""
+    called = (recurrent_layer(str(node.target)) for node in translated_nodes(failure.chain))
+    layer = next(filter(None, called), "")
+    if not layer:
+        return None
+    return _or_traced(
+        f"torch {torch.__version__} unrolls {layer}{at(failure.source)} to write it, and fails at that",
+        "declare the dimension that it runs along with its one size",
+    )
+
+
 def _unrecognised(failure: ExportFailure) -> FailureSaid:
     message = (
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
@@ -380,6 +392,7 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG207, _number, 0),
     (codes.OG206, _constant, 0),
     (codes.OG203, _data, 1),
+    (codes.OG207, _recurrent, 1),
     (codes.OG207, _unrecognised, 0),
 )
 
