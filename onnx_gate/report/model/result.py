@@ -114,8 +114,8 @@ class Weights(Frozen):
     """What the ``total`` weights of the file are.
 
     The ``same`` as a parameter or buffer of the module, bit for bit; ``rearranged`` of rows of some, or
-    one in few bits; with a norm ``folded`` into them; ``made`` by ``forward`` of no input; or ``unknown``, as what an
-    exporter makes for operators of its own.
+    one in few bits; with a norm ``folded`` into them; ``made`` by ``forward`` of no input; or
+    ``unknown``, as what an exporter makes for operators of its own.
     """
 
     total: int = 0
