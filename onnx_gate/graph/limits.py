@@ -25,8 +25,8 @@ _LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
 # What passes on the numbers of its first input, or some of them.
 _PASSED = frozenset(
     (
-        *("Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split"),
-        *("Squeeze", "Transpose", "Unsqueeze"),
+        *("Cast", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
+        *("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
     )
 )
 # Beyond which an exponential is infinite, by the type that it is computed in: the logarithm of the

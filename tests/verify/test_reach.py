@@ -300,6 +300,19 @@ class Tree(Base):
             leaf, node = node, node.clamp(max=2)
         return leaf
 
+class Forest(Base):
+    """Has a hundred and sixty thresholds, which the nodes of eight trees choose from."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("of", torch.randint(0, 5, (8, 20)))
+        self.register_buffer("limits", torch.randn(8, 20))
+    def forward(self, x):
+        tree, node = torch.arange(8), torch.zeros(x.shape[0], 8, dtype=torch.int64)
+        for _ in range(3):
+            limit, value = self.limits[tree, node], x.gather(1, self.of[tree, node])
+            node = 2 * node + 1 + (value >= limit if self.wrong else value > limit).long()
+        return (node * 3 ** tree).sum(1)
+
 class Known(Base):
     """Adds up what is known."""
     def forward(self, x):
@@ -423,6 +436,7 @@ INPUTS = {
     "Octave": "{gap: {dtype: int64, shape: [batch], range: [0, 1000000]}}",
     "Shelf": '{x: "float32[batch, 4]"}',
     "Tree": '{x: "float32[batch, 3]"}',
+    "Forest": '{x: "float32[batch, 5]"}',
     "Known": '{x: "float32[batch, 4]"}',
     "Ranks": "{place: {dtype: int64, shape: [batch], range: [0, 29999]}, x: 'float32[batch]'}",
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",

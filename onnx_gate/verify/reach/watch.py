@@ -20,6 +20,7 @@ from onnx_gate.graph.limits import MOST_LIMITS
 from onnx_gate.runtimes import state
 from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
+from onnx_gate.verify.reach.listed import ListedLimits
 from onnx_gate.verify.reach.margins import (
     MOST_CANDIDATES,
     TRUTHS,
@@ -41,7 +42,7 @@ from onnx_gate.verify.reach.rules import (
     missing_asked,
 )
 from onnx_gate.verify.reach.shown import Call, Shown, rules_besides
-from onnx_gate.verify.reach.sites import DecisionSite, Seen
+from onnx_gate.verify.reach.sites import READ, DecisionSite, Seen
 from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 
@@ -78,7 +79,7 @@ class Watch(OperatorMode):
         super().__init__()
         self.seen: dict[DecisionSite, Seen] = {}
         self.limits: dict[DecisionSite, set[float]] = {}
-        self.listed: dict[float, None] = {}
+        self.listed = ListedLimits(shown.own)
         self.asked: set[Missing] = set()
         self.operands: dict[DecisionSite, list[Margin]] = {}
         # The first row in which two truths were as nothing has shown them before, and of how many.
@@ -156,7 +157,7 @@ class Watch(OperatorMode):
         bound = given_to(func, args, kwargs)
         bound.setdefault("self", bound.get("input"))
         if base == "isin":
-            self._listed(bound["test_elements"])
+            self.listed.take(bound["test_elements"])
         if base in ASKS:
             self.asked.update(missing_asked(base, bound))
         for part, rule in enumerate(rules):
@@ -164,6 +165,8 @@ class Watch(OperatorMode):
                 self._look(name, rule, part, bound)
         result = self.call(func, args, kwargs)
         bound["result"] = result
+        if base in READ:
+            self.listed.read(bound.get("weight", bound["self"]), result)
         if name == "stack":
             self._tables.stacked(result, bound["dim"])
         if base in FLAGGED and (truths := self._flags.joined(base, bound, result)) is not None:
@@ -230,7 +233,7 @@ class Watch(OperatorMode):
         if number is not None and not math.isfinite(number):
             return
         if number is None:
-            self._listed(limit)
+            self.listed.take(limit)
         else:
             self.limits.setdefault(site.place, set()).add(number)
             site = self._shown.known_as(site)
@@ -292,16 +295,6 @@ class Watch(OperatorMode):
             return float(limit.detach()) if lone else None
         return float(limit)
 
-    def _listed(self, limit: Any) -> None:
-        """Keep the numbers of a small tensor of limits that is the module's own."""
-        if (
-            isinstance(limit, torch.Tensor)
-            and 0 < limit.numel() <= MOST_LIMITS
-            and state.address(limit) in self._shown.own
-        ):
-            values = (float(v) for v in limit.detach().reshape(-1).tolist())
-            self.listed.update(dict.fromkeys(v for v in values if math.isfinite(v)))
-
     def _truth(self, site: DecisionSite, mask: torch.Tensor) -> None:
         known = self._shown.seen.get(site)
         if known is None or known.left(site):
@@ -354,10 +347,10 @@ class Watch(OperatorMode):
     def _rows(
         self, name: str, rule: Rule, part: int, table: torch.Tensor, bound: Mapping[str, Any]
     ) -> None:
-        if (
-            table.ndim == 1 and table.is_floating_point()
-        ):  # of limits, where it is no table of vectors
-            self._listed(table)
+        # Of limits, where it is no table of vectors.
+        few = table.ndim == 1 and table.is_floating_point() and table.numel() <= MOST_LIMITS
+        if few or "result" in rule.limits:
+            self.listed.take(table)
         found = self._tables.pointed(name, rule, table, bound, self._margins)
         if found is None:
             return

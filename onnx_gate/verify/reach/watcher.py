@@ -55,7 +55,7 @@ class Watcher(Shown):
     def take(self, watch: Watch) -> None:
         """Remember what one run has shown."""
         self.asked |= watch.asked
-        self.learn(watch.seen, watch.listed, watch.limits)
+        self.learn(watch.seen, watch.listed.numbers, watch.limits)
 
     def loaded(self, module: nn.Module) -> None:
         """Take note that tensors of the module lie elsewhere now; what it was given is not kept."""

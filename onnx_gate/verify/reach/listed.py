@@ -1,0 +1,48 @@
+"""The numbers of whole lists of limits that a module holds values against, as edges and thresholds are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from onnx_gate.graph.limits import MOST_LIMITS
+from onnx_gate.runtimes import state
+
+# Rows that were read of limits are few numbers; those of tables of vectors are not kept.
+_LARGEST = 2**16
+
+
+class ListedLimits:
+    """Those of one pass, by the ``own`` addresses of a module's tensors."""
+
+    def __init__(self, own: Collection[int]) -> None:
+        self.numbers: dict[float, None] = {}
+        self._own = own
+        # What was read of tables, with the table: held, so that nothing else comes to lie there.
+        self._read: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def read(self, table: Any, rows: Any) -> None:
+        """Take note of rows that were read of a table: a tree's thresholds are limits of its nodes."""
+        if not isinstance(rows, torch.Tensor) or not isinstance(table, torch.Tensor):
+            return
+        few = rows.is_floating_point() and rows.numel() <= _LARGEST
+        if few and state.address(table) in self._own:
+            self._read[state.address(rows)] = rows, table
+
+    def take(self, limits: Any) -> None:
+        """Keep the numbers of limits that are the module's, or rows of those: of many some of all sizes."""
+        if not isinstance(limits, torch.Tensor):
+            return
+        at = state.address(limits)
+        if at in self._read:
+            limits = self._read[at][1]
+        elif at not in self._own:
+            return
+        flat = limits.detach().reshape(-1)
+        if flat.numel() > MOST_LIMITS:
+            flat = flat.sort().values[torch.linspace(0, flat.numel() - 1, MOST_LIMITS).long()]
+        values = (float(v) for v in flat.tolist())
+        self.numbers.update(dict.fromkeys(v for v in values if math.isfinite(v)))
