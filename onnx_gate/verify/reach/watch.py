@@ -58,6 +58,8 @@ _NESTED = 1000
 _NOT_LOOKED_AT = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError)
 _TORCH = f"{Path(torch.__file__).parent}/"
 _GATE = f"{Path(__file__).parents[2]}/"
+# Frames that are no lines of the model's.
+_NOT_CALLERS = (_TORCH, _GATE, "<")
 
 
 class Watch(OperatorMode):
@@ -382,21 +384,27 @@ class Watch(OperatorMode):
         return DecisionSite(module, name.rstrip("_"), rule.kind, limit, file, line, at, part)
 
     def _place(self) -> tuple[str, str, int, int]:
-        """Return the path of the running module, and the innermost line that is not torch's own."""
+        """Return the path of the running module, the innermost line that is not torch's own, and where.
+
+        That is the place in the line, and in each that has called it: a function, or a part, that is
+        called from two decides twice.
+        """
         frame: FrameType | None = sys._getframe(3)
         module: str | None = None
         file, line, at = "", 0, 0
         paths = self._shown.paths
         while frame is not None:
             code = frame.f_code
-            if not line and not code.co_filename.startswith((_TORCH, _GATE, "<")):
-                file, line, at = code.co_filename, frame.f_lineno, frame.f_lasti
+            if not code.co_filename.startswith(_NOT_CALLERS):
+                if not line:
+                    file, line = code.co_filename, frame.f_lineno
+                at = hash((at, frame.f_lasti))
+            elif line and code.co_filename.startswith(_GATE):
+                break
             if module is None and code.co_varnames[:1] == ("self",):
                 own = frame.f_locals.get("self")
                 if isinstance(own, nn.Module):
                     module = paths.get(id(own))
-            if line and module is not None:
-                break
             frame = frame.f_back
         return module or "", file, line, at
 
