@@ -61,6 +61,8 @@ def default_sizes(inputs: Mapping[str, InputSpec]) -> dict[str, tuple[int, ...]]
 def roles(inputs: Mapping[str, InputSpec]) -> dict[str, Role]:
     """Return what each dynamic dimension of the inputs is."""
     leading = {spec.shape[0] for spec in inputs.values() if spec.shape}
+    if any(_BATCH.fullmatch(dim) for each in inputs.values() for dim in map(str, each.shape)):
+        leading = set()  # time comes first, and the batch says what it is
     seen: dict[str, set[Role]] = {}
     for name, spec in inputs.items():
         for axis, dim in enumerate(spec.shape):

@@ -22,9 +22,12 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
+from onnx_gate.verify.reach.stack import Stack
 
 # So many rows follow eight changes at a time.
 ROWS = 64
+# And so many passes two.
+PASSES = 16
 # Of a long input a few elements stand for all, as rules are of few.
 COLUMNS = 8
 # So many values of two integers together are one case.
@@ -35,18 +38,16 @@ _TOGETHER = frozenset(("both", "neither"))
 
 def meeting(
     met: Mapping[tuple[DecisionSite, str], Mapping[str, Array]],
-    base: Mapping[str, Array],
+    own: Mapping[str, Array],
     known: Collection[str],
+    stack: Stack,
 ) -> Iterator[tuple[tuple[DecisionSite, str], Mapping[str, Array]]]:
-    """Yield the rows in which conditions have ``met``, of all the last first.
-
-    Those that are like a row of ``base``, whose inputs that are ``known`` have the batch first.
-    """
-    for (site, side), row in [*met.items()][::-1]:
-        alike = (
-            row[name].shape == ((1, *array.shape[1:]) if name in known else array.shape)
-            for name, array in base.items()
-        )
+    """Yield the rows in which conditions have ``met``, of all the last first, those like one's ``own``."""
+    for (site, side), given in [*met.items()][::-1]:
+        if given.keys() != own.keys():
+            continue
+        row = stack.first(given)
+        alike = (row[name].shape == array.shape for name, array in own.items())
         finite = (np.isfinite(row[name].astype(np.float64)).all() for name in known)
         together = side in _TOGETHER or (site, site.sides[0]) not in met
         if together and all(alike) and all(finite):
@@ -54,16 +55,22 @@ def meeting(
 
 
 def around(
-    eager: Eager, row: Mapping[str, Array], known: Mapping[str, Domain], pays: Callable[[], bool]
+    eager: Eager,
+    row: Mapping[str, Array],
+    known: Mapping[str, Domain],
+    stack: Stack,
+    pays: Callable[[], bool],
 ) -> Mapping[str, Array]:
-    """Return a batch of neighbours of a ``row``, which has one row of every input that is ``known``.
+    """Return neighbours of a ``row``, of which each input of the ``stack`` has one.
 
-    Other inputs are as they are. ``pays`` is asked before each run; without neighbours the batch is empty.
+    Other inputs are as they are. ``pays`` is asked before each batch; without neighbours there are none.
     """
-    return _together(row, known, list(_moved(eager, row, known, pays)))
+    return _together(row, stack, list(_moved(eager, row, known, stack, pays)))
 
 
-def pairs_around(row: Mapping[str, Array], known: Mapping[str, Domain]) -> Mapping[str, Array]:
+def pairs_around(
+    row: Mapping[str, Array], known: Mapping[str, Domain], stack: Stack
+) -> Mapping[str, Array]:
     """Return a batch in which every two integers of small domains have all of their values together."""
     small = [
         (name, column, np.arange(domain.ends[0], domain.ends[1] + 1))
@@ -76,28 +83,29 @@ def pairs_around(row: Mapping[str, Array], known: Mapping[str, Domain]) -> Mappi
         if values.size * others.size <= left:
             left -= values.size * others.size
             first, second = (each.reshape(-1) for each in np.meshgrid(values, others))
-            arrays = _with(row, known, one, at, first)
-            made.append(_with(arrays, known, other, there, second))
-    return _together(row, known, made)
+            arrays = _with(row, stack, one, at, first)
+            made.append(_with(arrays, stack, other, there, second))
+    return _together(row, stack, made)
 
 
 def _together(
-    row: Mapping[str, Array], known: Collection[str], parts: Sequence[Mapping[str, Array]]
+    row: Mapping[str, Array], stack: Stack, parts: Sequence[Mapping[str, Array]]
 ) -> Mapping[str, Array]:
     return {
         name: np.concatenate([part[name] for part in parts] or [array[:0]])
-        if name in known
+        if name in stack.axes
         else array
         for name, array in row.items()
     }
 
 
 def _with(
-    row: Mapping[str, Array], known: Collection[str], name: str, column: int, values: Array
+    row: Mapping[str, Array], stack: Stack, name: str, column: int, values: Array
 ) -> dict[str, Array]:
     """Return inputs with a row for each value of one element, all else as it is."""
     arrays = {
-        n: np.repeat(a, len(values) // len(a), axis=0) if n in known else a for n, a in row.items()
+        n: np.repeat(a, len(values) // len(a), axis=0) if n in stack.axes else a
+        for n, a in row.items()
     }
     moved = arrays[name].reshape(len(values), -1)
     moved[:, column] = values.astype(moved.dtype)
@@ -109,17 +117,24 @@ def _columns(array: Array) -> Array:
 
 
 def _moved(
-    eager: Eager, row: Mapping[str, Array], known: Mapping[str, Domain], pays: Callable[[], bool]
+    eager: Eager,
+    row: Mapping[str, Array],
+    known: Mapping[str, Domain],
+    stack: Stack,
+    pays: Callable[[], bool],
 ) -> Iterator[Mapping[str, Array]]:
     for name, domain in known.items():
         for column in _columns(row[name]):
 
             def made_of(values: Array, name: str = name, column: int = column) -> dict[str, Array]:
-                return _with(row, known, name, column, values)
+                return _with(row, stack, name, column, values)
 
             own = (float if domain.is_float else int)(row[name].reshape(-1)[column])
-            if domain.is_float or domain.high - domain.low >= MOST_ROWS:
-                values = brackets(eager, name, domain, ROWS, made_of, pays, own)
+            small = not domain.is_float and domain.high - domain.low < MOST_ROWS
+            # Where each row is a case of its own, those are enough beside which something changes.
+            if stack.passes or not small:
+                rows = PASSES if stack.passes else ROWS
+                values = brackets(eager, name, domain, rows, made_of, stack, pays, own)
             elif pays():
                 values = np.arange(domain.ends[0], domain.ends[1] + 1)
             else:

@@ -20,6 +20,7 @@ from onnx_gate.verify.inputs.draw import Float64, numpy_dtype
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.margins import COMPARISONS, distance_from
 from onnx_gate.verify.reach.rules import RULES, limit_of
+from onnx_gate.verify.reach.stack import Stack, axis_of
 from onnx_gate.verify.reference.operator_mode import FollowingMode, given_to, tensors_of
 
 # Beside what decides, these keep a value a function of one input's element, with slopes and steps.
@@ -91,10 +92,12 @@ _COLUMNS = 8
 class _Changes(FollowingMode):
     """Keeps, of operators on arithmetic of one input, on which side or at which quotient each row is."""
 
-    def __init__(self, tensor: torch.Tensor, *, steps: bool, every: bool) -> None:
+    def __init__(
+        self, tensor: torch.Tensor, rows: int, axis: int, *, steps: bool, every: bool
+    ) -> None:
         super().__init__()
         self.found: list[Float64] = []
-        self._rows, self._steps, self._every = len(tensor), steps, every
+        self._rows, self._axis, self._steps, self._every = rows, axis, steps, every
         self.follow(tensor)
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -130,7 +133,9 @@ class _Changes(FollowingMode):
                             yield distance_from(operand, value).sign()
 
     def _note(self, sides: torch.Tensor) -> None:
-        if sides.ndim and sides.numel() and len(sides) % self._rows == 0:
+        if self._axis and sides.ndim:
+            sides = sides.movedim(axis_of(sides.shape, self._rows, self._axis) or 0, 0)
+        if sides.numel() and (self._rows == 1 or (sides.ndim and len(sides) % self._rows == 0)):
             columns = sides.detach().double().reshape(self._rows, -1)
             chosen = np.linspace(0, columns.shape[1] - 1, min(_COLUMNS, columns.shape[1]))
             self.found.append(columns[:, np.unique(chosen.astype(np.int64))].numpy())
@@ -142,14 +147,15 @@ def brackets(
     domain: Domain,
     rows: int,
     made_of: Callable[[Array], Mapping[str, Array]],
+    stack: Stack,
     pays: Callable[[], bool],
     own: float | None = None,
 ) -> Array:
     """Return the values of one input on both sides of what changes, the nearest that there are.
 
-    ``made_of`` makes inputs of which the rows of this one are some values, and all others one and
-    the same row; ``pays`` is asked before each batch of so many ``rows``. With the value that is the
-    row's ``own``, changes are those of comparisons alone, of whatever is made of it.
+    ``made_of`` makes rows in which this one has some values, and all others one and the same;
+    ``stack`` gives them to the module. ``pays`` is asked before each batch of so many ``rows``. With the
+    value that is the row's ``own``, changes are those of comparisons alone, of whatever is made of it.
     """
     begin, end = (domain.low, domain.high) if domain.is_float else domain.ends
     values = _spread(domain, begin, end, rows)
@@ -160,8 +166,8 @@ def brackets(
         if not len(values) or not pays():
             break
         # Every batch is as large as the first, for what follows from its size.
-        batch = np.resize(values, rows)
-        found = _run(eager, name, made_of(batch), domain, every=own is not None)
+        batch = values if stack.passes else np.resize(values, rows)
+        found = _run(eager, name, made_of(batch), stack, domain, every=own is not None)
         if not found or (number and len(found) != len(seen)):
             break
         if number:
@@ -175,20 +181,34 @@ def brackets(
     if not len(lower):
         return tried[:0]
     low, high, least = tried[lower], tried[lower + 1], _least(domain)
-    near = np.concatenate([low - least, low, high, high + least])
+    beyond = [] if stack.passes else [low - least, high + least]
+    near = np.concatenate([low, high, *beyond])
     return _on(domain, np.clip(near, begin, end))
 
 
 def _run(
-    eager: Eager, name: str, arrays: Mapping[str, Array], domain: Domain, *, every: bool
+    eager: Eager,
+    name: str,
+    arrays: Mapping[str, Array],
+    stack: Stack,
+    domain: Domain,
+    *,
+    every: bool,
 ) -> list[Float64]:
-    tensors = {each: to_tensor(array) for each, array in arrays.items()}
-    changes = _Changes(tensors[name], steps=domain.is_float, every=every)
-    try:
-        eager.run_prepared(tensors, mode=changes)
-    except Refusal:
-        return []
-    return changes.found
+    """Return what each operator shows of all rows, of those that every pass calls."""
+    rows = 1 if stack.passes else stack.count(arrays)
+    passes: list[list[Float64]] = []
+    for given in stack.given(arrays):
+        tensors = {each: to_tensor(array) for each, array in given.items()}
+        axis = 0 if stack.passes else stack.axes[name]
+        changes = _Changes(tensors[name], rows, axis, steps=domain.is_float, every=every)
+        try:
+            eager.run_prepared(tensors, mode=changes)
+        except Refusal:
+            return []
+        passes.append(changes.found)
+    alike = (each for each in zip(*passes, strict=False) if len({a.shape for a in each}) == 1)
+    return [np.concatenate(each) for each in alike]
 
 
 def _chosen(seen: list[Float64], most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

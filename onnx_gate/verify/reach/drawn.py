@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from onnx_gate.manifest import ModelSpec
+import numpy as np
+
+from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.roles import roles
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array
@@ -15,6 +17,7 @@ from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.purse import LARGEST
+from onnx_gate.verify.reach.stack import Stack
 from onnx_gate.verify.reach.values import draw_values
 
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
@@ -34,15 +37,36 @@ class DrawnInputs:
         """The dimensions that are a batch's."""
         return frozenset(d for d, role in roles(self.spec.inputs).items() if role == "batch")
 
-    @property
-    def batch_axes(self) -> Mapping[str, list[bool]]:
-        """Of every axis of every input whether it is a batch's."""
-        return {n: [d in self.batch for d in each.shape] for n, each in self.spec.inputs.items()}
+    @cached_property
+    def axes(self) -> Mapping[str, int]:
+        """The axis of each input that is the batch's: the one of a few, as a square's are none."""
+        found = {
+            name: [axis for axis, dim in enumerate(each.shape) if dim in self.batch]
+            for name, each in self.spec.inputs.items()
+        }
+        return {name: axes[0] for name, axes in found.items() if len(axes) == 1}
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether there is a batch, and every input can be drawn at any size of it."""
+        drawable = all(map(is_drawable, self.spec.inputs.values()))
+        return drawable and bool(self.batch) and not self.spec.named_dims & self.batch
+
+    def stack(self, known: Iterable[str]) -> Stack | None:
+        """Return how rows are given, of the inputs that are ``known`` where each is a pass.
+
+        ``None`` where an input has several axes of the batch.
+        """
+        if not self.grows:
+            return Stack(dict.fromkeys(known, 0), passes=True)
+        square = any(
+            {*each.shape} & self.batch for n, each in self.spec.inputs.items() if n not in self.axes
+        )
+        return None if square else Stack(self.axes)
 
     def by_rows(self, names: Iterable[str]) -> bool:
         """Return whether the first axis of all of the inputs is the batch, and no other one is."""
-        axes = self.batch_axes
-        return all(axes[name][:1] == [True] and not any(axes[name][1:]) for name in names)
+        return all(self.axes.get(name) == 0 for name in names)
 
     def draw(
         self,
@@ -54,8 +78,25 @@ class DrawnInputs:
         """Draw for every input at some sizes, or at those of a case for those that may change."""
         if isinstance(at, Case):
             inputs = {n: replace(d.spec, shape=at.arrays[n].shape) for n, d in known.items()}
-            return draw_values(inputs, known, at.sizes, (REACHED, *key), way)
-        return draw_values(self.spec.inputs, known, at, (REACHED, *key), way)
+            sizes = at.sizes
+        else:
+            inputs, sizes = dict(self.spec.inputs), at
+        # Rows are drawn first axis first, wherever they lie.
+        moved = {n: axis for n, axis in self.axes.items() if axis and n in known and n in inputs}
+        for name, axis in moved.items():
+            inputs[name] = _first(inputs[name], axis)
+        drawn = draw_values(inputs, known, sizes, (REACHED, *key), way)
+        for name, axis in moved.items():
+            drawn[name] = np.ascontiguousarray(np.moveaxis(drawn[name], 0, axis))
+        return drawn
+
+    def rows(
+        self, base: Case, known: Mapping[str, Domain], rows: int, key: tuple[object, ...]
+    ) -> dict[str, Array]:
+        """Draw so many whole inputs of a case's sizes, first axis first, beside what may not change."""
+        shapes = {name: (rows, *base.arrays[name].shape) for name in known}
+        inputs = {name: replace(d.spec, shape=shapes[name]) for name, d in known.items()}
+        return {**base.arrays, **draw_values(inputs, known, base.sizes, (REACHED, *key), None)}
 
     def beside(
         self,
@@ -71,15 +112,12 @@ class DrawnInputs:
 
     def batches(self, base: Case, tried: Sequence[int] = BATCHES) -> Iterator[tuple[int, Sizes]]:
         """Yield batches of sizes that are tried where every input can be drawn at any size."""
-        inputs = self.spec.inputs
         batch = [dim for dim in base.sizes if dim in self.batch]
-        if not batch or self.spec.named_dims & {*batch}:
-            return
-        if not all(is_drawable(each) for each in inputs.values()):
+        if not batch or not self.grows:
             return
         for rows in tried:
             sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
-            if elements(inputs, sizes) <= LARGEST:
+            if elements(self.spec.inputs, sizes) <= LARGEST:
                 yield rows, sizes
 
     def largest_batch(
@@ -88,3 +126,8 @@ class DrawnInputs:
         """Return the sizes with the first of these batches that there is enough for, or the case's own."""
         tried = (*(sizes for _, sizes in self.batches(base, rows)), base.sizes)
         return next((sizes for sizes in tried if affords(sizes)), None)
+
+
+def _first(spec: InputSpec, axis: int) -> InputSpec:
+    shape = [*spec.shape]
+    return replace(spec, shape=(shape.pop(axis), *shape))

@@ -52,6 +52,9 @@ class Explorer:
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     _before: frozenset[DecisionSite] | None = None
 
+    def __post_init__(self) -> None:
+        self.watcher.axes = self._inputs.axes if self._inputs.grows else {}
+
     @cached_property
     def _inputs(self) -> DrawnInputs:
         return DrawnInputs(self.spec)

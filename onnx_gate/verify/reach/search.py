@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count as count_from
+from itertools import islice
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
-from onnx_gate.verify.reach.around import ROWS, around, meeting, pairs_around
+from onnx_gate.verify.reach.around import PASSES, ROWS, around, meeting, pairs_around
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.domain import Domain, domains
@@ -25,10 +26,12 @@ from onnx_gate.verify.reach.every import Every
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES, ORDERINGS
 from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
 from onnx_gate.verify.reach.onwards import onwards
+from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
 from onnx_gate.verify.reach.sizes import further_sizes, grown, named_by_decisions
+from onnx_gate.verify.reach.stack import Stack
 from onnx_gate.verify.reach.values import IN_ORDER, WAYS
 from onnx_gate.verify.reach.watcher import Watcher
 
@@ -72,7 +75,9 @@ class CaseSearch:
             yield from self._values()
             yield from self._missing()
             yield from self._every()
-        with self.purse.part(0.3):
+            with self._passed():
+                yield from self._passes()
+        with self.purse.part(0.3), self._passed():
             yield from self._bracketed()
         with self.purse.part(0.6):
             yield from self._onwards()
@@ -80,39 +85,89 @@ class CaseSearch:
             yield from self._sizes()
         with self.purse.part(0.7), self._least():
             yield from self._sought()
-        with self.purse.part(0.7):
+        with self.purse.part(0.7), self._passed():
             yield from self._around()
         yield from self._raised()
 
     def _around(self) -> Iterator[Case]:
         """Yield the neighbours of rows in which conditions hold together, and of one beside comparisons."""
-        if not self.known or not self.inputs.by_rows(self.known):
+        stack = self._stack
+        if not self.known or stack is None or not self.known.keys() <= stack.axes.keys():
             return
         moved: set[tuple[DecisionSite, str]] = set()
+        own = stack.first(self.base.arrays)
         while True:
             # What was moved may have made more conditions meet.
-            met = meeting(self.watcher.met, self.base.arrays, self.known)
+            met = meeting(self.watcher.met, own, self.known, stack)
             found = next((each for each in met if each[0] not in moved), None)
             if found is None:
                 break
             moved.add(found[0])
-            yield from self._beside(("around", *parts_of(*found[0])), found[1])
+            yield from self._beside(("around", *parts_of(*found[0])), found[1], stack)
         if any(site.operator in ORDERINGS for site in self.watcher.seen):
-            own = {n: a[:1] if n in self.known else a for n, a in self.base.arrays.items()}
-            yield from self._beside(("around",), own)
+            yield from self._beside(("around",), own, stack)
 
-    def _beside(self, parts: tuple[str, ...], row: Mapping[str, Array]) -> Iterator[Case]:
-        batch = self.inputs.batch & set(self.base.sizes)
-        ratio = self.purse.ratio({**self.base.sizes, **dict.fromkeys(batch, ROWS)})
-        pays = partial(self.purse.takes, 1.0, ratio)
-        for arrays in (
-            around(self.watcher.eager, row, self.known, pays),
-            pairs_around(row, self.known),
-        ):
-            count = max(len(arrays[name]) for name in self.known)
-            sizes = {**self.base.sizes, **dict.fromkeys(batch, count)}
-            if count and self.purse.affords(sizes) and self._answers(arrays, sizes):
-                yield self._new(parts, arrays, sizes)
+    def _beside(
+        self, parts: tuple[str, ...], row: Mapping[str, Array], stack: Stack
+    ) -> Iterator[Case]:
+        pays = self._pays(PASSES if stack.passes else ROWS, stack)
+        yield from self._rows(
+            parts, around(self.watcher.eager, row, self.known, stack, pays), stack
+        )
+        if not stack.passes:
+            yield from self._rows(parts, pairs_around(row, self.known, stack), stack)
+
+    @property
+    def _stack(self) -> Stack | None:
+        """How rows are given, ``None`` where they are passes and these are not cheap."""
+        stack, cheap = self.inputs.stack(self.known), CHEAP * self.purse.cost.forward() <= _OWED
+        return None if stack is not None and stack.passes and not cheap else stack
+
+    def _passed(self) -> AbstractContextManager[None]:
+        """Spend something on rows that are passes, however short the run is."""
+        stack = self._stack
+        return self.purse.least(_OWED if stack is not None and stack.passes else 0.0)
+
+    def _sized(self, rows: int, stack: Stack) -> Sizes:
+        """Return the sizes of so many rows."""
+        batch = frozenset[str]() if stack.passes else self.inputs.batch & set(self.base.sizes)
+        return {**self.base.sizes, **dict.fromkeys(batch, rows)}
+
+    def _pays(self, rows: int, stack: Stack) -> Callable[[], bool]:
+        """Return what pays for so many rows, if there is enough."""
+        ratio = self.purse.ratio(self._sized(rows, stack))
+        return partial(self.purse.takes, float(rows) if stack.passes else 1.0, ratio)
+
+    def _rows(
+        self, parts: Sequence[str], arrays: Mapping[str, Array], stack: Stack
+    ) -> Iterator[Case]:
+        """Yield a case of rows, or where each is a pass a case of each of the first."""
+        count = stack.count(arrays)
+        sizes = self._sized(count, stack)
+        for given in islice(stack.given(arrays), CASES) if count else ():
+            if self.purse.affords(sizes) and self._answers(given, sizes):
+                yield self._new(parts, given, sizes)
+
+    def _passes(self) -> Iterator[Case]:
+        """Yield passes that show what none has: of constants in turn, and of what is drawn."""
+        stack = self._stack
+        if stack is None or not stack.passes:
+            return
+        turns = {**self.base.arrays, **in_turn(self.known, self.base.arrays)}
+        drawn = self.inputs.rows(self.base, self.known, MOST, ("values", "passes"))
+        for parts, arrays in ((("values", "turn"), turns), (("values", "drawn"), drawn)):
+            plain, left = PLAIN, CASES
+            for given in stack.given(arrays):
+                if not left or not self.purse.takes(1.0):
+                    break
+                before = told(self.watcher.seen, self.unknown)
+                if not self._answers(given, self.base.sizes, pays=False):
+                    continue
+                new = told(self.watcher.seen, self.unknown) != before
+                if new or plain:
+                    plain, left = plain - (not new), left - 1
+                    self.purse.pay(self.purse.cost.case() - self.purse.cost.forward())
+                    yield self._new(parts, given, self.base.sizes)
 
     def _raised(self) -> Iterator[Case]:
         """Yield what makes results of layers as large as inputs can."""
@@ -182,34 +237,22 @@ class CaseSearch:
 
     def _bracketed(self) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""
-        batch = self.inputs.batch & set(self.base.sizes)
-        axes = self.inputs.batch_axes
-        if any(any(axis[1:]) for axis in axes.values()):
+        stack = self._stack
+        if stack is None:
             return
+        one = stack.first(self.base.arrays)
         for name, domain in self.known.items():
-            few = not domain.is_float and domain.high - domain.low < MOST_ROWS
-            if few or not any(axes[name]) or not self.base.arrays[name].size:
+            few = not domain.is_float and domain.high - domain.low < MOST_ROWS and not stack.passes
+            if few or name not in stack.axes or not one[name].size:
                 continue
 
-            def made_of(values: Array, name: str = name) -> dict[str, Array]:
-                arrays = {
-                    n: np.repeat(a[:1], len(values), axis=0) if any(axes[n]) else a
-                    for n, a in self.base.arrays.items()
-                }
-                column = values.reshape(-1, *[1] * (arrays[name].ndim - 1))
-                arrays[name] = np.broadcast_to(column, arrays[name].shape).astype(
-                    arrays[name].dtype
-                )
-                return arrays
-
-            for rows, sizes in self.inputs.batches(self.base):
-                ratio = self.purse.ratio(sizes)
+            made_of = partial(stack.filled, one, name)
+            tried = [(ROWS, self.base.sizes)] if stack.passes else self.inputs.batches(self.base)
+            for rows, sizes in tried:
                 if self.purse.affords(sizes):
-                    pays = partial(self.purse.takes, 1.0, ratio)
-                    found = brackets(self.watcher.eager, name, domain, rows, made_of, pays)
-                    sizes = {**sizes, **dict.fromkeys(batch, len(found))}
-                    if len(found) and self._answers(made_of(found), sizes):
-                        yield self._case(("steps", name), made_of(found), sizes)
+                    pays = self._pays(rows, stack)
+                    found = brackets(self.watcher.eager, name, domain, rows, made_of, stack, pays)
+                    yield from self._rows(("steps", name), made_of(found), stack)
                     break
 
     def _sizes(self) -> Iterator[Case]:
@@ -324,15 +367,17 @@ class CaseSearch:
                     )
         return self.base.arrays, self.base.sizes, 1
 
-    def _answers(self, arrays: Mapping[str, Array], sizes: Sizes, longer: bool = False) -> bool:
+    def _answers(
+        self, arrays: Mapping[str, Array], sizes: Sizes, longer: bool = False, pays: bool = True
+    ) -> bool:
         """Return whether the module answers with finite numbers; what it decides is remembered."""
         ratio = self.purse.ratio(sizes, longer)
         try:
             outputs = self.watcher.run(arrays)
         except Refusal:
-            self.purse.pay(self.purse.cost.forward())  # it says so early
+            self.purse.pay(self.purse.cost.forward() if pays else 0.0)  # it says so early
             return False
-        self.purse.pay(self.purse.cost.case(ratio))
+        self.purse.pay(self.purse.cost.case(ratio) if pays else 0.0)
         return outputs.finite
 
     def _new(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:

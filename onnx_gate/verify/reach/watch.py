@@ -84,8 +84,8 @@ class Watch(OperatorMode):
         self.listed = ListedLimits(shown.own)
         self.asked: set[Missing] = set()
         self.operands: dict[DecisionSite, list[Margin]] = {}
-        # The first row in which two truths were as nothing has shown them before, and of how many.
-        self.met: dict[tuple[DecisionSite, str], tuple[int, int]] = {}
+        # The first place at which two truths were as nothing has shown them before, and in which shape.
+        self.met: dict[tuple[DecisionSite, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._margins = Margins(leaves) if targets or follow else None
         self._side, self._leaves = side, leaves
         self._tables, self._flags = Tables(shown.own), Flags()
@@ -321,10 +321,10 @@ class Watch(OperatorMode):
         self._add(site, seen, one)
 
     def _meet(self, site: DecisionSite, side: str, held: torch.Tensor) -> None:
-        """Note the first row in which two truths are so."""
-        if held.ndim and (site, side) not in self.met:
-            row = int(held.reshape(len(held), -1).any(1).nonzero()[0])
-            self.met[site, side] = row, len(held)
+        """Note the first place at which two truths are so."""
+        if (site, side) not in self.met:
+            first = torch.unravel_index(held.reshape(-1).int().argmax(), held.shape)
+            self.met[site, side] = tuple(map(int, first)), tuple(held.shape)
 
     def _aim(self, site: DecisionSite, seen: Seen, margin: Margin | None) -> None:
         """Take note that a gradient leads to a decision, and keep it where it is sought."""

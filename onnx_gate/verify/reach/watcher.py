@@ -12,6 +12,7 @@ from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.shown import Shown
 from onnx_gate.verify.reach.sites import DecisionSite
+from onnx_gate.verify.reach.stack import row_at
 from onnx_gate.verify.reach.watch import Watch
 
 
@@ -20,7 +21,7 @@ class Watcher(Shown):
 
     ``hulls`` are the least and the largest value of each input. ``lost``: the module cannot be watched.
     ``eager`` may be that of a part. ``met`` are the inputs that have shown first what two truths may be
-    together, of those with as many rows as these the one.
+    together, the row of a batch where ``axes`` say along which of each they lie.
     """
 
     def __init__(self, eager: Eager) -> None:
@@ -28,6 +29,7 @@ class Watcher(Shown):
         super().__init__(eager.module)
         self.eager = eager
         self.hulls: dict[str, tuple[float, float]] = {}
+        self.axes: Mapping[str, int] = {}
         self.lost = False
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
@@ -42,9 +44,9 @@ class Watcher(Shown):
             self.lost = True  # what it refuses is being watched
             return outputs
         self.take(watch)
-        for shown, (row, rows) in watch.met.items():
+        for shown, (place, shape) in watch.met.items():
             if shown not in self.met:
-                self.met[shown] = {n: _row(array, row, rows) for n, array in inputs.items()}
+                self.met[shown] = row_at(inputs, self.axes, place, shape)
         for name, array in inputs.items():
             if array.dtype.kind not in "bOSU" and array.size:
                 low, high = self.hulls.get(name, (math.inf, -math.inf))
@@ -67,7 +69,3 @@ class Watcher(Shown):
         super().forget()
         self.hulls.clear()
         self.met.clear()
-
-
-def _row(array: Array, row: int, rows: int) -> Array:
-    return array[row : row + 1].copy() if array.ndim and len(array) == rows else array

@@ -1,0 +1,86 @@
+"""Rows of inputs: side by side along a batch's axes, or where nothing can have more of them pass by pass.
+
+What looks at many rows makes them first axis first. A model of one row answers thousands of them as well
+as one with a batch does, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.runtimes.base import Array
+
+
+@dataclass(frozen=True)
+class Stack:
+    """How rows become what a module is given.
+
+    ``axes`` are the inputs of which there are rows, each with the axis along which they lie. With
+    ``passes`` each row is a whole input, and the axes are those that rows have beside it.
+    """
+
+    axes: Mapping[str, int]
+    passes: bool = False
+
+    def first(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the first row of what a module is given, with the rows' axis in front."""
+        return {n: self._first(n, a) if n in self.axes else a for n, a in arrays.items()}
+
+    def _first(self, name: str, array: Array) -> Array:
+        return array[None] if self.passes else np.moveaxis(array, self.axes[name], 0)[:1]
+
+    def count(self, arrays: Mapping[str, Array]) -> int:
+        """Return how many rows there are."""
+        return max((len(arrays[name]) for name in self.axes), default=0)
+
+    def filled(self, one: Mapping[str, Array], name: str, values: Array) -> dict[str, Array]:
+        """Return a row for each value, in which all of an input is that, beside what one row has."""
+        rows = {
+            n: np.repeat(a, len(values), axis=0) if n in self.axes else a for n, a in one.items()
+        }
+        column = values.reshape(-1, *[1] * (rows[name].ndim - 1))
+        rows[name] = np.broadcast_to(column, rows[name].shape).astype(rows[name].dtype)
+        return rows
+
+    def given(self, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+        """Yield what a module is given of rows whose axis is in front: all at once, or each alone."""
+        if not self.passes:
+            yield {n: self._placed(n, a) if n in self.axes else a for n, a in arrays.items()}
+            return
+        for row in range(self.count(arrays)):
+            yield {n: np.asarray(a[row]) if n in self.axes else a for n, a in arrays.items()}
+
+    def _placed(self, name: str, array: Array) -> Array:
+        axis = self.axes[name]
+        return np.ascontiguousarray(np.moveaxis(array, 0, axis)) if axis else array
+
+
+def row_at(
+    arrays: Mapping[str, Array],
+    axes: Mapping[str, int],
+    place: tuple[int, ...],
+    of: tuple[int, ...],
+) -> dict[str, Array]:
+    """Return the row of inputs to which a place in a tensor of some shape belongs, one of every axis.
+
+    It belongs to one where an axis of the tensor is as long as the batch; all of the inputs else.
+    """
+    rows = next((arrays[name].shape[axis] for name, axis in axes.items() if name in arrays), None)
+    along = axis_of(of, rows, next(iter(axes.values()), 0))
+    if rows is None or along is None:
+        return {name: array.copy() for name, array in arrays.items()}
+    row = place[along]
+    return {
+        name: array.take([row], axis=axes[name]) if name in axes else array.copy()
+        for name, array in arrays.items()
+    }
+
+
+def axis_of(shape: tuple[int, ...], rows: int | None, usual: int = 0) -> int | None:
+    """Return the axis along which so many rows lie: their ``usual`` one, or the first of that length."""
+    if usual < len(shape) and shape[usual] == rows:
+        return usual
+    return next((axis for axis, size in enumerate(shape) if size == rows), None)
