@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -217,3 +220,39 @@ def test_whole_numbers_of_any_size_stay_in_their_domain(dtype: str, low: int, hi
             assert drawn.shape == shape
             assert drawn.dtype == dtype
             assert all(low <= int(each) <= high for each in drawn.reshape(-1))
+
+
+class Turned(Floored):
+    """Has its batch behind what a row is made of, and behind what it makes of it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x.T).exp().T.clamp(min=self.floor)
+
+
+def test_rows_climb_along_whichever_axis_is_theirs() -> None:
+    drawn = np.random.default_rng(0).normal(size=(CLIMBERS[1], WIDTH)).astype("f4")
+
+    def climbed(kind: type[Floored], x: np.ndarray, axes: dict[str, int]) -> list[np.ndarray]:
+        module = kind("tanh", 0).eval()
+        module.floor = lowest(module if kind is Floored else Floored("tanh", 0).eval()) * 2
+        watcher, tried = Watcher(Eager(module, ("x",))), list[np.ndarray]()
+        run = watcher.eager.run_prepared
+
+        def kept(tensors: Mapping[str, Tensor], **options: Any) -> Any:
+            tried.append(tensors["x"].detach().numpy().copy())
+            return run(tensors, **options)
+
+        follows(watcher, {"x": x}, KNOWN)
+        (site,) = watcher.seen
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr(watcher.eager, "run_prepared", kept)
+        *_, found = seek(watcher, site, "below", {"x": x}, KNOWN, len(drawn), axes)
+        assert found is not None
+        monkey.undo()
+        return tried
+
+    rows = climbed(Floored, drawn, {"x": 0})
+    turned = climbed(Turned, np.ascontiguousarray(drawn.T), {"x": 1})
+    assert len(rows) == len(turned) > 1
+    for one, other in zip(rows, turned, strict=True):
+        np.testing.assert_allclose(one, other.T, rtol=1e-4, atol=1e-4)

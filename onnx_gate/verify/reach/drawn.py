@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.roles import roles
 from onnx_gate.report.model.check import REACHED
@@ -17,7 +15,7 @@ from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.purse import LARGEST
-from onnx_gate.verify.reach.stack import Stack
+from onnx_gate.verify.reach.stack import Stack, moved
 from onnx_gate.verify.reach.values import draw_values
 
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
@@ -82,12 +80,12 @@ class DrawnInputs:
         else:
             inputs, sizes = dict(self.spec.inputs), at
         # Rows are drawn first axis first, wherever they lie.
-        moved = {n: axis for n, axis in self.axes.items() if axis and n in known and n in inputs}
-        for name, axis in moved.items():
+        later = {n: axis for n, axis in self.axes.items() if axis and n in known and n in inputs}
+        for name, axis in later.items():
             inputs[name] = _first(inputs[name], axis)
         drawn = draw_values(inputs, known, sizes, (REACHED, *key), way)
-        for name, axis in moved.items():
-            drawn[name] = np.ascontiguousarray(np.moveaxis(drawn[name], 0, axis))
+        for name, axis in later.items():
+            drawn[name] = moved(drawn[name], 0, axis)
         return drawn
 
     def rows(

@@ -23,6 +23,7 @@ from onnx_gate.verify.reach.drawn import BATCHES, FEW, DrawnInputs
 from onnx_gate.verify.reach.extremes import extreme_rows
 from onnx_gate.verify.reach.purse import LARGEST, Purse
 from onnx_gate.verify.reach.sites import MOST_ROWS
+from onnx_gate.verify.reach.stack import moved
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reach.whole import MOST_COMBINATIONS, enumerated
 
@@ -61,9 +62,11 @@ class Every:
             if sizes is None:
                 return
             arrays = self.inputs.beside(self.base, self.known, sizes, ("every", number), 1)
-            shapes = {name: arrays[name].shape for name in spans}
+            fronts = {name: moved(arrays[name], self.inputs.axes.get(name, 0), 0) for name in spans}
+            shapes = {name: array.shape for name, array in fronts.items()}
             domains = {name: self.known[name] for name in spans}
             made, rest = enumerated(domains, spans, shapes, first, combinations)
+            made = {n: moved(array, 0, self.inputs.axes.get(n, 0)) for n, array in made.items()}
             yield Draft(("every", str(number)), arrays | made, sizes)
             first += rest.made
             if first >= rest.of:

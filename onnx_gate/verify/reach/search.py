@@ -340,7 +340,8 @@ class CaseSearch:
         if self.watcher.seen[site].follows and site.kind != "half":
             start, sizes, rows = self._start(site)
             price = _WITH_GRADIENTS, self.purse.ratio(sizes)
-            for found in seek(self.watcher, site, side, start, self.known, rows):
+            axes = self.inputs.axes
+            for found in seek(self.watcher, site, side, start, self.known, rows, axes):
                 if found is not None:
                     return found, sizes
                 if not self.purse.takes(*price):
@@ -356,7 +357,7 @@ class CaseSearch:
 
     def _start(self, site: DecisionSite) -> tuple[Mapping[str, Array], Sizes, int]:
         """Return inputs to climb from, their sizes and the number of rows that climb."""
-        if self.inputs.by_rows(self.base.arrays):
+        if self.inputs.axes.keys() >= self.base.arrays.keys():
             most = _COST_OF_ROWS * self.purse.cost.forward()
             for rows, sizes in self.inputs.batches(self.base, CLIMBERS):
                 if self.purse.cost.forward(self.purse.ratio(sizes)) <= most:

@@ -22,6 +22,7 @@ from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
 from onnx_gate.verify.reach.margins import TRUTHS, Margin
 from onnx_gate.verify.reach.sites import DecisionSite
+from onnx_gate.verify.reach.stack import axis_of
 from onnx_gate.verify.reach.values import draw_values
 from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reach.watcher import Watcher
@@ -67,10 +68,11 @@ def seek(
     start: Mapping[str, Array],
     known: Mapping[str, Domain],
     rows: int = 1,
+    axes: Mapping[str, int] | None = None,
 ) -> Iterator[Mapping[str, Array] | None]:
     """Yield after each pass: the inputs that show the side, which ends it, or nothing.
 
-    ``rows`` is the length of the first axis of every input, where that is the batch.
+    ``rows`` is the length of the batch's axis of every input, the first one unless ``axes`` say otherwise.
     """
     arrays, climb = dict(start), None
     for step in count():
@@ -83,7 +85,7 @@ def seek(
             yield arrays
             return
         yield None
-        climb = climb or _begin(attempt, side, known, rows)
+        climb = climb or _begin(attempt, side, known, rows, axes or {})
         moved = None if climb is None or step >= climb.most else climb.step(attempt, step)
         if moved is None:
             return
@@ -151,15 +153,21 @@ class _Climb:
     """What each row has come to: how near, with which inputs, and which way is further.
 
     ``place`` is that of the operand among those of a pass, ``targets`` are flat indices into it, one
-    of each row.
+    of each row, and ``axes`` those of inputs along which rows lie behind the first.
     """
 
     def __init__(
-        self, side: str, known: Mapping[str, Domain], place: int, targets: torch.Tensor
+        self,
+        side: str,
+        known: Mapping[str, Domain],
+        place: int,
+        targets: torch.Tensor,
+        axes: Mapping[str, int],
     ) -> None:
         self._exact = torch.zeros(targets.shape, dtype=torch.bool)
         self._newton, self.most = NEWTON, STEPS
         self._side, self._known, self._place, self._targets = side, known, place, targets
+        self._axes = axes
         self._away = torch.full((len(targets),), torch.inf, dtype=torch.float64)
         self._shares = torch.full((len(targets),), _SHARE, dtype=torch.float64)
         self._kept: dict[str, Array] = {}
@@ -171,7 +179,13 @@ class _Climb:
         if not any(gradient.any() for gradient in self._gradients.values()):
             return None
         rows = len(self._targets)
-        squares = (g.double().square().reshape(rows, -1) for g in self._gradients.values())
+        squares = (
+            gradient.double()
+            .square()
+            .movedim(self._axes.get(name, 0) if gradient.ndim else 0, 0)
+            .reshape(rows, -1)
+            for name, gradient in self._gradients.items()
+        )
         overshoot = torch.ones_like(self._away)
         if self._side in _TOWARDS:
             overshoot[~self._exact] = _OVERSHOOT
@@ -180,9 +194,9 @@ class _Climb:
         for name, gradient in self._gradients.items():
             span = self._known[name].high - self._known[name].low
             if number < self._newton:
-                change = gradient * _by_row(-beyond.nan_to_num(0.0, 0.0, 0.0), gradient)
+                change = gradient * self._by_row(name, -beyond.nan_to_num(0.0, 0.0, 0.0), gradient)
             else:
-                change = gradient.sign() * _by_row(-span * self._shares, gradient)
+                change = gradient.sign() * self._by_row(name, -span * self._shares, gradient)
             moved[name] = moved_by(self._kept[name], change, self._known[name])
         return moved
 
@@ -208,16 +222,27 @@ class _Climb:
         signs = ahead.sign() if towards is None else torch.full_like(ahead, -towards)
         found = _gradients(attempt, operands[0], self._targets, signs * nearer)
         for name, gradient in found.items():
-            new = _by_row(nearer, gradient).expand(gradient.shape)
+            new = self._by_row(name, nearer, gradient).expand(gradient.shape)
             old = self._gradients.get(name, torch.zeros_like(gradient))
             self._gradients[name] = torch.where(new, gradient.nan_to_num(0.0, 0.0, 0.0), old)
             array = attempt.arrays[name]
             before = self._kept.get(name, array)
             self._kept[name] = np.where(new.numpy(force=True), array, before).astype(array.dtype)
 
+    def _by_row(self, name: str, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """Return a value of each row, beside an input or its gradient."""
+        shape = [1] * like.ndim
+        if shape:
+            shape[self._axes.get(name, 0)] = len(values)
+        return values.reshape(shape) if shape else values[0]
+
 
 def _begin(
-    attempt: GradientPass, side: str, known: Mapping[str, Domain], rows: int
+    attempt: GradientPass,
+    side: str,
+    known: Mapping[str, Domain],
+    rows: int,
+    axes: Mapping[str, int],
 ) -> _Climb | None:
     """Choose an element for every row of the nearest operand; ``None`` where no gradient leads on."""
     away = {
@@ -229,22 +254,20 @@ def _begin(
         return None
     place = min(away, key=lambda each: float(away[each].min()))
     rows = rows if away[place].numel() % rows == 0 else 1
-    each = away[place].reshape(rows, -1)
-    count = each.shape[1]
-    ranks = (2 * torch.arange(rows) - rows).clamp(min=0) * count // rows
-    own = each.argsort(1).gather(1, ranks[:, None])[:, 0]
-    return _Climb(side, known, place, torch.arange(rows) * count + own)
+    shape = attempt.operands[place].distance.shape
+    places = torch.arange(away[place].numel()).reshape(shape)
+    along = axis_of(shape, rows, max(axes.values(), default=0)) if any(axes.values()) else None
+    places = places.movedim(along or 0, 0).reshape(rows, -1) if shape else places.reshape(1, 1)
+    each = away[place][places]
+    ranks = (2 * torch.arange(rows) - rows).clamp(min=0) * each.shape[1] // rows
+    own = each.argsort(1).gather(1, ranks[:, None])
+    return _Climb(side, known, place, places.gather(1, own)[:, 0], axes if rows > 1 else {})
 
 
 def _away(ahead: torch.Tensor, side: str) -> torch.Tensor:
     """Return how far from the side elements are; infinite where nothing can be said."""
     away = -ahead * _TOWARDS[side] if side in _TOWARDS else ahead.abs()
     return torch.where(torch.isfinite(away), away.double(), torch.inf)
-
-
-def _by_row(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return a value of each row, beside an input or its gradient."""
-    return values.reshape(len(values), *[1] * (like.ndim - 1)) if like.ndim else values[0]
 
 
 def _gradients(

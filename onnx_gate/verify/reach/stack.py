@@ -30,7 +30,7 @@ class Stack:
         return {n: self._first(n, a) if n in self.axes else a for n, a in arrays.items()}
 
     def _first(self, name: str, array: Array) -> Array:
-        return array[None] if self.passes else np.moveaxis(array, self.axes[name], 0)[:1]
+        return array[None] if self.passes else moved(array, self.axes[name], 0)[:1]
 
     def count(self, arrays: Mapping[str, Array]) -> int:
         """Return how many rows there are."""
@@ -48,14 +48,15 @@ class Stack:
     def given(self, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
         """Yield what a module is given of rows whose axis is in front: all at once, or each alone."""
         if not self.passes:
-            yield {n: self._placed(n, a) if n in self.axes else a for n, a in arrays.items()}
+            yield {n: moved(a, 0, self.axes.get(n, 0)) for n, a in arrays.items()}
             return
         for row in range(self.count(arrays)):
             yield {n: np.asarray(a[row]) if n in self.axes else a for n, a in arrays.items()}
 
-    def _placed(self, name: str, array: Array) -> Array:
-        axis = self.axes[name]
-        return np.ascontiguousarray(np.moveaxis(array, 0, axis)) if axis else array
+
+def moved(array: Array, axis: int, to: int) -> Array:
+    """Return an array with an axis at another place."""
+    return array if axis == to else np.ascontiguousarray(np.moveaxis(array, axis, to))
 
 
 def row_at(
