@@ -299,3 +299,81 @@ def test_a_range_that_is_cut_off_is_the_cause_and_no_matter_of_bits(tmp_path: Pa
     assert (right.diagnosis.blame, right.diagnosis.cause) == ("reduced precision", "")
     assert right.precision is not None
     assert all(each.tolerance for each in right.precision.proposals)
+
+
+DAMPED = """
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+
+
+class Damped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        return self.two(x + 0.001 * self.one(x))
+
+
+def written(module, path, off):
+    rng, half = np.random.default_rng(0), onnx.TensorProto.FLOAT16
+    stored = {name: value.numpy() for name, value in module.state_dict().items()}
+    for name, share in off.items():
+        stored[name] = stored[name] * (1 + share * rng.standard_normal(stored[name].shape))
+    stored = {name: array.astype(np.float16) for name, array in stored.items()}
+    stored["little"] = np.array(0.001, np.float16)
+    node = helper.make_node
+    graph = helper.make_graph(
+        [
+            node("Cast", ["x"], ["a"], to=half),
+            node("Gemm", ["a", "one.weight", "one.bias"], ["b"], "one", transB=1),
+            node("Mul", ["b", "little"], ["c"], "damp"),
+            node("Add", ["a", "c"], ["d"], "sum"),
+            node("Gemm", ["d", "two.weight", "two.bias"], ["e"], "two", transB=1),
+            node("Cast", ["e"], ["y"], to=onnx.TensorProto.FLOAT),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", 1, ["batch", 32])],
+        [helper.make_tensor_value_info("y", 1, ["batch", 32])],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+
+
+def right(module, example, path): written(module, path, {})
+def two(module, example, path): written(module, path, {"two.weight": 0.008})
+def both(module, example, path): written(module, path, {"one.weight": 0.05, "two.weight": 0.008})
+"""
+
+
+@pytest.mark.slow
+def test_no_tolerance_is_proposed_for_what_half_precision_does_not_explain(tmp_path: Path) -> None:
+    """However quiet each layer is, and where a right value in place of one does not help alone."""
+    entry = (
+        'model: models.py:Damped, inputs: {x: "float32[batch, 32]"}, export: {exporter: "models.py'
+    )
+    kinds = ("right", "two", "both")
+    found = {
+        name: result.precision
+        for name, result in run_few(tmp_path, DAMPED, {n: f'{entry}:{n}"}}' for n in kinds}).items()
+    }
+    right, two, both = (found[name] for name in kinds)
+    assert right is not None
+    assert two is not None
+    assert both is not None
+    assert right.left_db is None
+    assert all(each.tolerance for each in right.proposals)
+    assert both.left_db is not None
+    assert two.left_db is not None
+    assert two.left_db > 55
+    assert (two.suspect, two.proposals, both.proposals) == (None, (), ())
+    assert words.reason_and_action(two)[0].startswith(
+        "the file differs by more than float16, which"
+    )
+    assert both.suspect is not None
+    assert both.suspect.module == "one"
+    assert words.reason_and_action(both)[1] == "Put its weights right, or what it computes."

@@ -20,6 +20,7 @@ from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.localize.faulty import WrongConstant
 from onnx_gate.diagnose.localize.fixed import find_constant, maker
 from onnx_gate.diagnose.localize.origins import Origins
+from onnx_gate.diagnose.reduced.explained import unexplained
 from onnx_gate.diagnose.reduced.join import (
     CUT_OFF,
     join,
@@ -82,13 +83,15 @@ class Weighed:
     """What the layers of a file cost, in the order of the graph.
 
     ``suspect`` is much noisier than the others and than its bits explain, and with PyTorch's value in
-    its place the output is nearer to PyTorch's. ``made_by`` makes ``constant`` of what it ``reads``: a
-    weight of that layer that is another one than PyTorch's. ``told`` is the layer of which is known what
-    became of its weight, and that.
+    its place the output is nearer to PyTorch's; or the output is too noisy, and it is the first that is.
+    ``left_db`` is what its bits would leave of the output, where it has much less. ``made_by`` makes
+    ``constant`` of what it ``reads``: a weight of that layer that is another one than PyTorch's. ``told``
+    is the layer of which is known what became of its weight, and that.
     """
 
     layers: tuple[LayerCost, ...] = ()
     suspect: LayerCost | None = None
+    left_db: float | None = None
     constant: WrongConstant | None = None
     made_by: Node | None = None
     reads: Mapping[str, Array] = field(default_factory=dict)
@@ -119,13 +122,16 @@ def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
         ]
         layers = _distinct(layers)
         suspects = _noisy(layers, reduced)
-        # Behind the first that is wrong others may seem so, with a value taken for another.
-        suspect = next((each for each in suspects if _heals(walk, feeds, subject, each)), None)
+        left_db = unexplained(subject)
+        # Behind the first that is wrong others may seem so, with a value taken for another. A fault of
+        # several layers is not gone where one of them is right.
+        healing = (each for each in suspects if _heals(walk, feeds, subject, each))
+        suspect = next(healing, suspects[0] if suspects and left_db is not None else None)
         constant = None if suspect is None else _wrong_weight(walk, subject, suspect, deadline)
         made_by = None if constant is None else maker(graph, constant)
         every = {} if made_by is None else {n: runner.value(n, {}) for n in made_by.inputs}
         reads = {n: v for n, v in every.items() if isinstance(v, np.ndarray)}
-        return Weighed(tuple(layers), suspect, constant, made_by, reads)
+        return Weighed(tuple(layers), suspect, left_db, constant, made_by, reads)
     except OutOfTime:
         return Weighed()
     finally:

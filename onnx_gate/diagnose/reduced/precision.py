@@ -42,6 +42,8 @@ MOST = 50
 # With optimisations off it is that much nearer to PyTorch, half of the noise (in amplitude) and more
 # gone: then it is no matter of the bits.
 _OPTIMISED_DB = 6.0
+# Where a layer is wrong that has scales, and one that has none.
+_LOOKED_AT = ("its scale, its zero point and its weights", "its weights and what it computes")
 
 
 def clearest(result: ModelResult) -> Check | None:
@@ -64,7 +66,7 @@ def _nearness(check: Check) -> float:
 def with_layers(
     subject: Subject, precision: Precision, seconds: float
 ) -> tuple[Precision, Weighed]:
-    """Add what the layers cost; where one is suspect no tolerance is proposed that lets it pass."""
+    """Add what the layers cost; no tolerance is proposed that lets more pass than the bits explain."""
     if subject.reduced is None:
         return precision, Weighed()
     try:
@@ -75,21 +77,30 @@ def with_layers(
     told = _of_weight(subject, weighed)
     first = told[0] if told is not None else suspect
     worst = sorted(weighed.layers, key=lambda each: (each is not first, each.snr_db))[:MOST]
-    update: dict[str, Any] = {"layers": tuple(worst), "suspect": suspect}
-    update |= {"proposals": ()} if first else {}
+    left_db = weighed.left_db
+    update: dict[str, Any] = {"layers": tuple(worst), "suspect": suspect, "left_db": left_db}
+    update |= {"proposals": ()} if first or left_db is not None else {}
     return precision.model_copy(update=update), replace(weighed, told=told)
 
 
 def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
-    """Return what to say of the layer that costs more than its bits explain.
+    """Return what to say of the layer, or the file, that costs more than its bits explain.
 
     An error where a scale is wrong: no tolerance is meant to let that through. Other noise may be
     what the owner has decided to bear.
     """
     suspect = precision.suspect
+    if suspect is None and precision.left_db is not None:
+        return (
+            codes.OG415.finding(
+                f"{precision.dtype} alone leaves {decibels(precision.left_db)} of signal to noise, and "
+                "the file has much less: it differs by more than its bits",
+                severity="warning",
+            ),
+        )
     if suspect is None:
         return ()
-    cause = "Look at its scale, its zero point and its weights"
+    cause = f"Look at {_LOOKED_AT[precision.how == 'half']}"
     if suspect.gain is not None:
         cause = f"Its output is {suspect.gain:.3g} times {against}'s, so one of its scales is wrong"
     return (

@@ -156,6 +156,8 @@ class Precision(Frozen):
     with short ``weights`` alone, or in ``half`` precision. ``operators`` are those that say so.
     ``layers`` are the costliest first; ``suspect`` is the one that is worse than its bits explain,
     and without which the output is nearer to PyTorch's. Where there is one, nothing is proposed.
+    ``left_db`` is the signal to noise that half precision leaves of the output of the case that layers
+    were weighed in, where the file has much less; nothing is proposed then, either.
     ``saturated`` are the quantisers with fixed scales that cut values off, the worst first.
     """
 
@@ -165,6 +167,7 @@ class Precision(Frozen):
     proposals: tuple[Proposal, ...] = ()
     layers: tuple[LayerCost, ...] = ()
     suspect: LayerCost | None = None
+    left_db: Number | None = None
     saturated: tuple[Saturated, ...] = ()
 
 

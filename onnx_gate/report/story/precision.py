@@ -25,6 +25,8 @@ WIDER = (
 """What to do about a scale that cuts values off."""
 RIGHT = "Put its scale, its zero point or its weights right"
 """What to do about a weight that is another one in few bits."""
+RIGHT_IN_HALF = "Put its weights right, or what it computes"
+"""What to do about a layer that is another one, where there are no scales."""
 
 _HOW: Mapping[ReducedHow, str] = {
     "static": "with fixed scales",
@@ -32,6 +34,11 @@ _HOW: Mapping[ReducedHow, str] = {
     "weights": "in its weights alone",
     "half": "throughout",
 }
+
+
+def put_right(how: ReducedHow) -> str:
+    """Return what to do about a layer that its bits do not explain."""
+    return RIGHT_IN_HALF if how == "half" else RIGHT
 
 
 def kind_line(precision: Precision) -> str:
@@ -50,6 +57,11 @@ def lines(precision: Precision) -> list[str]:
         shown.append(
             f"no tolerance is proposed: {layer_name(precision.suspect)} costs more than "
             f"{plain(precision.dtype, 20)} explains, put that right first"
+        )
+    elif precision.left_db is not None:
+        shown.append(
+            f"no tolerance is proposed: {plain(precision.dtype, 20)} alone leaves "
+            f"{decibels(precision.left_db)}"
         )
     elif precision.proposals:
         shown += [yaml(precision.proposals)] if offered(precision.proposals) else []
@@ -111,6 +123,11 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
     """Return why a file in fewer bits differs in a phrase, and what to do in a sentence."""
     suspect = precision.suspect
     dtype = plain(precision.dtype, 20)
+    if suspect is None and precision.left_db is not None:
+        return (
+            f"the file differs by more than {dtype}, which alone leaves {decibels(precision.left_db)}",
+            ("Hold its operators and weights against the model's."),
+        )
     if suspect is None:
         costliest = f", most of it in {layer_name(precision.layers[0])}" if precision.layers else ""
         if offered(precision.proposals):
@@ -126,7 +143,7 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
         else "is too noisy"
     )
     why = f"the output of {layer_name(suspect)} {off}"
-    return why, f"{RIGHT}."
+    return why, f"{put_right(precision.how)}."
 
 
 def saturation(layer: Saturated) -> str:
