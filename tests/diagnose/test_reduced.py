@@ -279,6 +279,25 @@ def written(module, path, most):
 
 def right(module, example, path): written(module, path, 6)
 def narrow(module, example, path): written(module, path, 1)
+
+
+def behind(module, example, path):
+    written(module, path, 6)
+    proto = onnx.load(path)
+    weight = next(t for t in proto.graph.initializer if t.name == "one.weight")
+    factors = np.resize(np.array([[1.5], [0.7]], np.float32), (32, 1))
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * factors, weight.name))
+    proto.graph.node[2].input[0] = "b6"
+    proto.graph.node.insert(2, helper.make_node("Clip", ["b", "low", "high"], ["b6"]))
+    proto.graph.node[-1].output[0] = "e"
+    stored = {"low": np.float32(0), "high": np.float32(6), "last": np.float32(3.2 / 255)}
+    stored["middle"] = np.array(128, np.uint8)
+    for name, value in stored.items():
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    for kind, read, made in (("Quantize", "e", "f"), ("Dequantize", "f", "y")):
+        node = helper.make_node(f"{kind}Linear", [read, "last", "middle"], [made], f"end{kind}")
+        proto.graph.node.append(node)
+    onnx.save(proto, path)
 """
 
 
@@ -288,8 +307,9 @@ def test_a_range_that_is_cut_off_is_the_cause_and_no_matter_of_bits(tmp_path: Pa
     entry = (
         'model: models.py:Clipped, inputs: {x: "float32[batch, 16]"}, export: {exporter: "models.py'
     )
-    found = run_few(tmp_path, CLIPPED, {n: f'{entry}:{n}"}}' for n in ("right", "narrow")})
-    right, narrow = found["right"], found["narrow"]
+    kinds = ("right", "narrow", "behind")
+    found = run_few(tmp_path, CLIPPED, {n: f'{entry}:{n}"}}' for n in kinds})
+    right, narrow, behind = (found[name] for name in kinds)
     assert narrow.diagnosis is not None
     assert "% of QuantizeLinear clip (above 1" in narrow.diagnosis.cause
     assert narrow.diagnosis.cause.endswith("are cut off by its scale of int8")
@@ -299,6 +319,14 @@ def test_a_range_that_is_cut_off_is_the_cause_and_no_matter_of_bits(tmp_path: Pa
     assert (right.diagnosis.blame, right.diagnosis.cause) == ("reduced precision", "")
     assert right.precision is not None
     assert all(each.tolerance for each in right.precision.proposals)
+    # What a layer has made wrongly is beyond the scales of those behind it.
+    assert behind.precision is not None
+    assert behind.precision.saturated[0].name == "endQuantize"
+    assert behind.precision.saturated[0].share > 0.05
+    assert behind.precision.suspect is not None
+    assert behind.precision.suspect.module == "one"
+    assert behind.diagnosis is not None
+    assert behind.diagnosis.cause == ""
 
 
 DAMPED = """

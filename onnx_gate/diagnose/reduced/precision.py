@@ -136,6 +136,17 @@ def _cuts_most(precision: Precision) -> Saturated | None:
     return None if worst is None or worst.share < _CUT_OFF else worst
 
 
+def _cut_by(subject: Subject, precision: Precision) -> Saturated | None:
+    """Return the quantiser of the suspect's own output that cuts off that much.
+
+    What others behind it cut off is beyond their scales for what the suspect has made of it.
+    """
+    output = precision.suspect.output if precision.suspect is not None else ""
+    made = {name: node for node in subject.exported.proto.graph.node for name in node.output}
+    own = {output, *(made[output].input if output in made else ())}
+    return next((c for c in precision.saturated if c.output in own and c.share >= _CUT_OFF), None)
+
+
 def _told_of_scale(cut: Saturated, precision: Precision) -> str:
     return f"{saturation(cut)} are cut off by its scale of {precision.dtype}"
 
@@ -152,7 +163,7 @@ def of_layers(
         return None
     worst, cause = weighed.told or (precision.suspect or layers[0], "")
     remedy = RIGHT if cause else ""
-    cut = _cuts_most(precision)
+    cut = _cuts_most(precision) if precision.suspect is None else _cut_by(subject, precision)
     if cut is not None and not cause and not offered(precision.proposals):
         cause, remedy = _told_of_scale(cut, precision), WIDER
     outcome = f"{layer_name(worst)}: {decibels(worst.snr_db)}, {_others(worst, layers)}"
