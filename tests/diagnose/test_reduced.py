@@ -132,7 +132,7 @@ def test_it_is_recognised_and_weighed(model: str, how: str, first: dict[str, Mod
     assert (found.how, found.dtype) == KINDS[how]
     assert result.diagnosis is not None
     assert result.diagnosis.blame == "reduced precision"
-    assert found.suspect is None
+    assert (found.suspect, found.left_db) == (None, None)
     assert found.layers == tuple(sorted(found.layers, key=lambda each: each.snr_db))
     # The costliest layers are products, each of a module and of a line of the user's.
     named = [each.module for each in found.layers if each.module is not None]
@@ -237,6 +237,31 @@ def test_two_outputs_have_a_tolerance_each() -> None:
 def test_the_words() -> None:
     line = words.kind_line(Precision(how="static", dtype="int8", operators={"QuantizeLinear": 4}))
     assert line == "int8 with fixed scales (4 QuantizeLinear)"
+
+
+def test_other_weights_are_not_what_the_layers_cost_that_could_be_told(
+    files: Path, once: Callable[..., Path]
+) -> None:
+    """A file of other weights has none of the module's values but its input."""
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(files, folder, dirs_exist_ok=True)
+        (folder / "models.py").write_text(
+            (folder / "models.py").read_text().replace("manual_seed(0)", "manual_seed(1)")
+        )
+        run(folder, "other", {"cnn": entry("cnn", "cnn.static.onnx", {"cosine": 0.99})})
+
+    folder = once("quantised-other", fill)
+    (result,) = read_report(folder / "other" / "report.json").models
+    found, diagnosis = result.precision, result.diagnosis
+    assert found is not None
+    assert found.suspect is None
+    assert found.left_db is not None
+    assert found.left_db > 30
+    assert words.reason_and_action(found)[0].startswith("the file differs by more than int8, which")
+    assert diagnosis is not None
+    assert (diagnosis.node, diagnosis.guilty, diagnosis.source) == (None, None, None)
+    assert "no other is noisy" not in diagnosis.evidence[0].outcome
 
 
 CLIPPED = """

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from onnx import TensorProto
 
 from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.localize.faulty import WrongConstant
@@ -127,6 +128,8 @@ def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
         # several layers is not gone where one of them is right.
         healing = (each for each in suspects if _heals(walk, feeds, subject, each))
         suspect = next(healing, suspects[0] if suspects and left_db is not None else None)
+        if suspect is None and not subject.half and _is_lost(walk, subject):
+            left_db = _left_by(layers)
         constant = None if suspect is None else _wrong_weight(walk, subject, suspect, deadline)
         made_by = None if constant is None else maker(graph, constant)
         every = {} if made_by is None else {n: runner.value(n, {}) for n in made_by.inputs}
@@ -155,6 +158,19 @@ def _distinct(layers: Sequence[LayerCost]) -> list[LayerCost]:
         if layer.snr_db < other.snr_db:
             worst[layer.module, layer.name] = layer
     return list(worst.values())
+
+
+def _is_lost(walk: QuantisedGraph, subject: Subject) -> bool:
+    """Return whether an output of numbers is none of the module's values, nor near to one."""
+    output = subject.exported.proto.graph.output[subject.output]
+    floating = output.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    return floating and output.name not in walk.traced
+
+
+def _left_by(layers: Sequence[LayerCost]) -> float | None:
+    """Return the signal to noise that layers leave together, whose noises add up in power."""
+    noise = sum(10 ** (-each.snr_db / 10) for each in layers)
+    return -10 * math.log10(noise) if 0 < noise < math.inf else None
 
 
 def _noisy(layers: Sequence[LayerCost], reduced: Reduced) -> list[LayerCost]:

@@ -43,6 +43,7 @@ MOST = 50
 # gone: then it is no matter of the bits.
 _OPTIMISED_DB = 6.0
 # Where a layer is wrong that has scales, and one that has none.
+_NO_OTHER = "no other is noisy at all"
 _LOOKED_AT = ("its scale, its zero point and its weights", "its weights and what it computes")
 
 
@@ -106,7 +107,7 @@ def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
     return (
         codes.OG415.finding(
             f"{layer_name(suspect)} is {decibels(suspect.snr_db)} of signal to noise on {against}'s "
-            f"own inputs, {_others(suspect, precision.layers)}: more noise than {precision.dtype} "
+            f"own inputs, {_others(suspect, precision.layers, _NO_OTHER)}: more noise than {precision.dtype} "
             f"explains. {cause}",
             severity="warning" if suspect.gain is None else "error",
             file=suspect.source.file if suspect.source is not None else None,
@@ -166,7 +167,10 @@ def of_layers(
     cut = _cuts_most(precision) if precision.suspect is None else _cut_by(subject, precision)
     if cut is not None and not cause and not offered(precision.proposals):
         cause, remedy = _told_of_scale(cut, precision), WIDER
-    outcome = f"{layer_name(worst)}: {decibels(worst.snr_db)}, {_others(worst, layers)}"
+    # What the bits do not explain is wrong where no layer could be told from another.
+    elsewhere = precision.suspect is None and precision.left_db is not None and not cause
+    others = "no other could be told" if elsewhere else _NO_OTHER
+    outcome = f"{layer_name(worst)}: {decibels(worst.snr_db)}, {_others(worst, layers, others)}"
     if precision.suspect is not None:
         outcome += f"; {precision.dtype} does not explain that"
     ordered = sorted(layers, key=lambda each: _position(subject, each))
@@ -187,12 +191,14 @@ def of_layers(
                 error=_share(worst.snr_db),
             ),
         ),
-        node=GraphNode(
+        node=None
+        if elsewhere
+        else GraphNode(
             name=worst.name, op_type=worst.op_type, output=worst.output, module=worst.module
         ),
         cause=cause,
         remedy=remedy,
-        source=worst.source,
+        source=None if elsewhere else worst.source,
         nodes=tuple(
             NodeError(
                 name=each.name,
@@ -204,7 +210,7 @@ def of_layers(
             )
             for each in ordered
         ),
-        guilty=ordered.index(worst),
+        guilty=None if elsewhere else ordered.index(worst),
     )
 
 
@@ -229,10 +235,10 @@ def _of_weight(subject: Subject, weighed: Weighed) -> tuple[LayerCost, str] | No
     return None
 
 
-def _others(worst: LayerCost, layers: Sequence[LayerCost]) -> str:
+def _others(worst: LayerCost, layers: Sequence[LayerCost], otherwise: str) -> str:
     others = [each.snr_db for each in layers if each is not worst and each != worst]
     if not others:
-        return "and no other is noisy at all"
+        return f"and {otherwise}"
     return f"the others from {decibels(min(others))} to {decibels(max(others))}"
 
 

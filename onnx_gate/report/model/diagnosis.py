@@ -157,7 +157,8 @@ class Precision(Frozen):
     ``layers`` are the costliest first; ``suspect`` is the one that is worse than its bits explain,
     and without which the output is nearer to PyTorch's. Where there is one, nothing is proposed.
     ``left_db`` is the signal to noise that half precision leaves of the output of the case that layers
-    were weighed in, where the file has much less; nothing is proposed then, either.
+    were weighed in, where the file has much less; in integers what ``layers`` leave, where the output
+    is none of PyTorch's. Nothing is proposed then, either.
     ``saturated`` are the quantisers with fixed scales that cut values off, the worst first.
     """
 
