@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import code_of
+from onnx_gate.graph.walk import all_nodes, opset_of, trains
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.open import open_session
@@ -37,6 +38,8 @@ EXPORT = 40.0
 SHORTEST = 0.5
 # Models with more weights than this are too much for the reference evaluator.
 EVALUATOR_BYTES = 256 * 2**20
+# Before this opset the reference evaluator normalises by the running statistics, moved by the batch's.
+_TRAINED = 14
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,11 @@ class Bench:
         size = self.subject.exported.size
         if size > EVALUATOR_BYTES:
             return Answer(failed=f"{size / 2**20:.0f} MiB are too much for it")
+        proto = self.subject.exported.proto
+        if opset_of(proto) < _TRAINED and any(
+            node.op_type == "BatchNormalization" and trains(node) for node in all_nodes(proto)
+        ):
+            return Answer(failed="it has no statistics of the batch before opset 14")
         return self.runtime(RuntimeSpec("reference"), arrays, seconds=EVALUATOR)
 
     def example(self) -> tuple[Mapping[str, Array], Answer] | None:

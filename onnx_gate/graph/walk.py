@@ -61,6 +61,14 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
+def trains(node: NodeProto) -> bool:
+    """Return whether a BatchNormalization takes the statistics of the batch.
+
+    From opset 14 on an attribute says so, before that the outputs that nothing else has.
+    """
+    return bool(attribute(node, "training_mode", 0)) or sum(map(bool, node.output)) > 1
+
+
 def attributes_of(node: NodeProto, opset: int) -> Mapping[str, Any]:
     """Return a node's attributes without graphs, ONNX's defaults among them, text as ``str``."""
     given = list(node.attribute)

@@ -37,6 +37,7 @@ from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from onnx_gate.verify.build import build
 from onnx_gate.verify.subject import Subject
 from tests.support.diverging import Of, make, normal, padded
+from tests.support.gate import run_few
 
 PLAIN = "ONNX Runtime, optimisations off, against PyTorch"
 
@@ -668,3 +669,47 @@ def test_one_node_decides_where_the_whole_is_too_much(tmp_path: Path) -> None:
     # That a file computes something else does not say whether it ever was right.
     stale = file_of(tmp_path, mlp(), normal(3, 8), retrained)
     assert decide_on_node(stale, undecided, localize(stale)).blame == "undecided"
+
+
+OLD_TRAINING = """
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+
+
+class Normed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def training(module, example, path):
+    stored = [module.norm.weight, module.norm.bias, module.norm.running_mean, module.norm.running_var]
+    names = ["weight", "bias", "mean", "var"]
+    made = ["y", "new_mean", "new_var", "saved_mean", "saved_var"]
+    graph = helper.make_graph(
+        [helper.make_node("BatchNormalization", ["x", *names], made, "norm")],
+        "graph",
+        [helper.make_tensor_value_info("x", 1, ["batch", 4])],
+        [helper.make_tensor_value_info("y", 1, ["batch", 4])],
+        [numpy_helper.from_array(t.detach().numpy(), n) for n, t in zip(names, stored)],
+    )
+    opsets = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=7), path)
+"""
+
+
+def test_training_mode_of_an_old_opset_is_no_kernel_of_onnx_runtime(tmp_path: Path) -> None:
+    """Before opset 14 it is the number of outputs, and the reference evaluator has another one."""
+    entry = 'model: models.py:Normed, inputs: {x: "float32[batch, 4]"}, '
+    (result,) = run_few(
+        tmp_path, OLD_TRAINING, {"old": entry + 'export: {exporter: "models.py:training"}'}
+    ).values()
+    assert result.verdict == "diverged"
+    assert "OG113" in {finding.code for finding in result.findings}
+    assert result.diagnosis is not None
+    assert result.diagnosis.blame != "kernel"

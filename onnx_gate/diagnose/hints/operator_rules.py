@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.value_rules import CHOOSERS, Hint, Rule
 from onnx_gate.findings import codes
+from onnx_gate.graph.walk import trains
 
 
 def integer_division(facts: DivergenceFacts) -> Hint:
@@ -54,7 +55,7 @@ def resizing(facts: DivergenceFacts) -> Hint:
 
 def normalisation(facts: DivergenceFacts) -> Hint:
     """The constant beside the variance, and what is normalised over."""
-    if facts.attribute("training_mode", 0):
+    if facts.op == "BatchNormalization" and trains(facts.node):
         return codes.OG113, (
             "BatchNormalization uses the statistics of the batch: it was exported in training mode"
         )

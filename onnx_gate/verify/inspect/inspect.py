@@ -14,7 +14,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.graph import RANDOM
-from onnx_gate.graph.walk import all_nodes, constants
+from onnx_gate.graph.walk import all_nodes, constants, trains
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.verify.context import Reduced
@@ -190,9 +190,7 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
             )
         elif node.op_type == "Dropout" and _true(node, 2, known):
             text = "Dropout is alive in the graph ({}): it was exported in training mode"
-        elif node.op_type == "BatchNormalization" and any(
-            a.name == "training_mode" and a.i for a in node.attribute
-        ):
+        elif node.op_type == "BatchNormalization" and trains(node):
             text = (
                 "BatchNormalization uses the statistics of the batch ({}): it was exported in "
                 "training mode"
