@@ -107,8 +107,8 @@ def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
     return (
         codes.OG415.finding(
             f"{layer_name(suspect)} is {decibels(suspect.snr_db)} of signal to noise on {against}'s "
-            f"own inputs, {_others(suspect, precision.layers, _NO_OTHER)}: more noise than {precision.dtype} "
-            f"explains. {cause}",
+            f"own inputs, {_others(suspect, precision.layers, _NO_OTHER)}: more noise than "
+            f"{precision.dtype} explains. {cause}",
             severity="warning" if suspect.gain is None else "error",
             file=suspect.source.file if suspect.source is not None else None,
             line=suspect.source.line if suspect.source is not None else None,
