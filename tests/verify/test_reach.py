@@ -136,6 +136,12 @@ class Beside(Zones):
     def forward(self, t, state):
         return super().forward(t), state * 2
 
+class Flags(Base):
+    """Asks for eighteen bits of 24, all of them at once."""
+    def forward(self, flags):
+        mask = 0b101101101011101011101111 if self.wrong else 0b101101111011101011101111
+        return ((flags & mask) == mask).float().sum(1) + flags.float().sum(1) * 0
+
 class Century(Base):
     """Counts centuries, the eighth of which ends at a day of 300,000."""
     def forward(self, day):
@@ -506,6 +512,7 @@ INPUTS = {
     "Later": "{t: {dtype: int64, shape: [seq, batch], range: [0, 2147483647]}}",
     "Beside": "{t: {dtype: int64, shape: [batch, 4], range: [0, 2147483647]},"
     " state: 'float32[1, batch, 5]'}",
+    "Flags": "{flags: {dtype: int64, shape: [batch, 3], range: [0, 16777215]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
     "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -53,8 +54,9 @@ def domains(
     sizes: Sizes,
     hulls: Mapping[str, tuple[float, float]],
     constants: Iterable[float],
+    masks: Iterable[int] = (),
 ) -> dict[str, Domain]:
-    """Return the domain of each input whose values may be changed.
+    """Return the domain of each input whose values may be changed; bits of ``masks`` are asked for.
 
     A declared range is one. Of a floating-point input without one it is four times the largest
     magnitude that was drawn, or that alone where a tolerance is no multiple of rounding; where all
@@ -85,7 +87,8 @@ def domains(
                 low = -high
         else:
             continue
-        inside = tuple(_near(numbers, at, low, high))[:_MOST_CONSTANTS]
+        near = itertools.chain(_near(numbers, at, low, high), _flipped(masks, at, low, high))
+        inside = tuple(dict.fromkeys(near))[:_MOST_CONSTANTS]
         known[name] = Domain(at, low, high, inside, draws)
     return known
 
@@ -107,6 +110,21 @@ def _near(numbers: Iterable[float], spec: InputSpec, low: float, high: float) ->
             if low <= value <= high and value not in yielded:
                 yielded.add(value)
                 yield value
+
+
+def _flipped(masks: Iterable[int], spec: InputSpec, low: float, high: float) -> Iterable[float]:
+    """Yield each number whose bits are asked for, with any one of them flipped, and each of its bits alone.
+
+    To a mask that has one bit less, what lacks that bit alone is another number; all others hide it.
+    """
+    if spec.dtype in FLOATS:
+        return
+    places = [1 << place for place in range(int(high).bit_length())]
+    for mask in sorted(masks):
+        ones = [bit for bit in places if mask & bit]
+        for value in (mask, *(mask ^ bit for bit in places), *ones):
+            if low <= value <= high and int(float(value)) == value:
+                yield float(value)
 
 
 def _neighbours(values: Array) -> list[Array]:

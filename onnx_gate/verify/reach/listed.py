@@ -20,6 +20,7 @@ class ListedLimits:
 
     def __init__(self, own: Collection[int]) -> None:
         self.numbers: dict[float, None] = {}
+        self.masks: set[int] = set()
         self._own = own
         # What was read of tables, with the table: held, so that nothing else comes to lie there.
         self._read: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -31,6 +32,16 @@ class ListedLimits:
         few = rows.is_floating_point() and rows.numel() <= _LARGEST
         if few and state.address(table) in self._own:
             self._read[state.address(rows)] = rows, table
+
+    def mask(self, given: Any) -> None:
+        """Keep what bits are taken by: a number, or those of a small tensor of whole ones."""
+        if isinstance(given, int):
+            self.masks.add(given)
+            return
+        if not isinstance(given, torch.Tensor) or given.is_floating_point():
+            return
+        if 0 < given.numel() <= MOST_LIMITS and state.address(given) in self._own:
+            self.masks.update(map(int, given.detach().reshape(-1).tolist()))
 
     def take(self, limits: Any) -> None:
         """Keep the numbers of limits that are the module's, or rows of those: of many some of all sizes."""

@@ -97,6 +97,13 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
 _LEAVES_OUT = frozenset(("isnan", "nansum", "nanmean", "nanmedian", "fmax", "fmin"))
 ASKS = _LEAVES_OUT | {"isinf", "isposinf", "isneginf", "nan_to_num", "eq", "ne"}
 
+# What asks single bits of whole numbers.
+BITWISE = frozenset(
+    f"{way}{name}{end}"
+    for name in ("and", "or", "xor")
+    for way, end in (("bitwise_", ""), ("__", "__"))
+)
+
 # What is added to something larger than this is no guard: normalisations add 1e-12 to 1e-3.
 LARGEST_GUARD = 1e-3
 

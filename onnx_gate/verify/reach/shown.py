@@ -26,15 +26,16 @@ class Shown:
     """What every decision of a module was shown.
 
     ``seen`` has the decisions in the order in which they were met, ``besides`` are the limits that the
-    file alone has. ``asked``: NaN, or infinity, is asked for. ``writes``: the module has operators that
-    write to what they are given. ``paths`` are those of its parts by their ids, ``own`` the addresses
-    of its tensors.
+    file alone has. ``asked``: NaN, or infinity, is asked for; ``masks`` are the numbers whose bits are.
+    ``writes``: the module has operators that write to what they are given. ``paths`` are those of its
+    parts by their ids, ``own`` the addresses of its tensors.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.seen: dict[DecisionSite, Seen] = {}
         self.besides: Limits = {}
         self.asked: set[Missing] = set()
+        self.masks: set[int] = set()
         self.writes = False
         self._listed: dict[float, None] = {}
         self._limits: dict[DecisionSite, frozenset[float]] = {}
@@ -49,6 +50,7 @@ class Shown:
         """Begin anew."""
         self.seen.clear()
         self.asked.clear()
+        self.masks.clear()
         self._listed.clear()
         self._limits.clear()
 

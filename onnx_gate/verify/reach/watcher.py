@@ -57,6 +57,7 @@ class Watcher(Shown):
     def take(self, watch: Watch) -> None:
         """Remember what one run has shown."""
         self.asked |= watch.asked
+        self.masks |= watch.listed.masks
         self.learn(watch.seen, watch.listed.numbers, watch.limits)
 
     def loaded(self, module: nn.Module) -> None:
