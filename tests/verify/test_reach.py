@@ -142,6 +142,17 @@ class Flags(Base):
         mask = 0b101101101011101011101111 if self.wrong else 0b101101111011101011101111
         return ((flags & mask) == mask).float().sum(1) + flags.float().sum(1) * 0
 
+class Summed(Base):
+    """Adds rows of two tables, of which each has one that is far from all others."""
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Embedding(3000, 8), nn.Embedding(3000, 8)
+        with torch.no_grad():
+            self.one.weight[1234, 3] = self.other.weight[777, 3] = 150
+    def forward(self, ids):
+        y = self.one(ids)[:, 1:] + self.other(ids)[:, :-1]
+        return y - (y - 250).relu() if self.wrong else y
+
 class Century(Base):
     """Counts centuries, the eighth of which ends at a day of 300,000."""
     def forward(self, day):
@@ -513,6 +524,7 @@ INPUTS = {
     "Beside": "{t: {dtype: int64, shape: [batch, 4], range: [0, 2147483647]},"
     " state: 'float32[1, batch, 5]'}",
     "Flags": "{flags: {dtype: int64, shape: [batch, 3], range: [0, 16777215]}}",
+    "Summed": "{ids: {dtype: int64, shape: [batch, 9], range: [0, 2999]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
     "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",
 }

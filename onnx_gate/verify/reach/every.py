@@ -20,7 +20,7 @@ from onnx_gate.verify.inputs.sizes import Sizes, elements
 from onnx_gate.verify.inputs.suites.base import Draft
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drawn import BATCHES, FEW, DrawnInputs
-from onnx_gate.verify.reach.extremes import extreme_rows
+from onnx_gate.verify.reach.extremes import extreme_rows, lines_of
 from onnx_gate.verify.reach.purse import LARGEST, Purse
 from onnx_gate.verify.reach.sites import MOST_ROWS
 from onnx_gate.verify.reach.stack import moved
@@ -86,16 +86,22 @@ class Every:
                 return
 
     def extremes(self, purse: Purse) -> Iterator[Draft]:
-        """Yield the rows of large tables that are unlike the others."""
+        """Yield the rows of tables that are unlike the others, any two of them next to each other.
+
+        Of small tables most rows are, and those meet wherever anything is drawn.
+        """
         for name, domain in self.known.items():
-            if domain.is_float or domain.high - domain.low < MOST_ROWS:  # all of these are read
+            rows = extreme_rows(self.watcher.eager.module, domain) if not domain.is_float else ()
+            if not len(rows) or 2 * len(rows) > domain.high - domain.low:
                 continue
-            rows = extreme_rows(self.watcher.eager.module, domain)
-            sizes = self._largest_batch(purse, {*FEW}) if len(rows) else None
+            shape = self.base.arrays[name].shape
+            lines = lines_of(np.asarray(rows), shape[-1] if len(shape) > 1 else 1)
+            most = max(*FEW, math.ceil(len(lines) / max(1, math.prod(shape[1:-1]))))
+            sizes = self._largest_batch(purse, {most, *(n for n in (*BATCHES, *FEW) if n < most)})
             if sizes is not None:
                 arrays = self.inputs.beside(self.base, self.known, sizes, ("rows", name), 1)
-                arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
-                yield Draft(("rows", name), arrays, sizes)
+                own = np.resize(lines, arrays[name].shape)
+                yield Draft(("rows", name), arrays | {name: own.astype(arrays[name].dtype)}, sizes)
 
     @property
     def owed(self) -> bool:

@@ -3,13 +3,15 @@
 That a table is the module's to the bit says nothing of what is made of its rows. A class of 7 among 99,999,
 or the one row far from all others, no draw reads; whoever clips at 6 is told by it. Of an input that may be
 every row of a table, or nearly, those rows are read that are an end of a column, of some columns of wide
-tables, and the longest and the shortest.
+tables, and the longest and the shortest. Any two of them stand next to each other: what overflows may be
+their sum.
 
 It reads each table once.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from contextlib import suppress
 
@@ -18,6 +20,7 @@ import torch
 from torch import nn
 
 from onnx_gate.runtimes import state
+from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.whole import Whole
 
@@ -39,6 +42,22 @@ def extreme_rows(module: nn.Module, domain: Domain) -> Whole:
             if high < rows <= 2 * (high + 1) and low >= 0 and table.numel() <= _MOST_NUMBERS:
                 found.update(dict.fromkeys(int(row) + low for row in _ends(table[low : high + 1])))
     return np.array(list(found), np.int64)
+
+
+def lines_of(rows: Whole, width: int) -> Whole:
+    """Return lines of so many rows, ``[lines, width]``, in which any two stand next to each other.
+
+    With steps of each length around a circle of a prime number of places, from line to line; in an order
+    in which a part of the lines has steps of all lengths.
+    """
+    if width < 2:
+        return rows[:, None]
+    count = next(n for n in itertools.count(max(2, len(rows))) if all(n % d for d in range(2, n)))
+    each = math.ceil(count / (width - 1))
+    line = Stream("lines").words((count - 1) * each).argsort(kind="stable")[:, None]
+    places = (line % each * (width - 1) + np.arange(width)) * (1 + line // each)
+    lines: Whole = np.resize(rows, count)[places % count]
+    return lines
 
 
 def _ends(table: torch.Tensor) -> list[int]:

@@ -38,6 +38,8 @@ from onnx_gate.verify.reach.watcher import Watcher
 # So many seconds it may take to go where the module or its file names a size, or has rows of its own: by
 # the prices of ``cost`` they are cases whose passes make sixty million numbers together.
 _OWED = 1.0
+# And where tables have rows that are far from all others.
+_OWED_TO_TABLES = 0.2
 # A pass with gradients goes there and back, and keeps what it meets.
 _WITH_GRADIENTS = 3.0
 # A pass of rows that climb may cost so many plain ones: where most of it are its calls, it does.
@@ -223,9 +225,10 @@ class CaseSearch:
                     if not self._answers(draft.arrays, draft.sizes):
                         break
                     yield self._case(draft.parts, draft.arrays, draft.sizes)
-        for draft in every.extremes(self.purse):
-            if self._answers(draft.arrays, draft.sizes):
-                yield self._case(draft.parts, draft.arrays, draft.sizes)
+        with self.purse.least(_OWED_TO_TABLES):
+            for draft in every.extremes(self.purse):
+                if self._answers(draft.arrays, draft.sizes):
+                    yield self._case(draft.parts, draft.arrays, draft.sizes)
 
     def _least(self) -> AbstractContextManager[None]:
         """Spend something where the file may do otherwise, however short the run is."""
