@@ -6,13 +6,10 @@ import math
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch import nn
 from torch._ops import HigherOrderOperator
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -29,6 +26,7 @@ from onnx_gate.verify.reach.margins import (
     apart,
     distance_from,
 )
+from onnx_gate.verify.reach.places import place_from
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import (
     ASKS,
@@ -57,10 +55,6 @@ _TOGETHER: Mapping[str, tuple[Kind, str]] = {"all": ("and", "both"), "any": ("or
 _NESTED = 1000
 # What an operator that is called in another way than its rule knows may raise here.
 _NOT_LOOKED_AT = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError)
-_TORCH = f"{Path(torch.__file__).parent}/"
-_GATE = f"{Path(__file__).parents[2]}/"
-# Frames that are no lines of the model's.
-_NOT_CALLERS = (_TORCH, _GATE, "<")
 
 
 class Watch(OperatorMode):
@@ -388,29 +382,7 @@ class Watch(OperatorMode):
         return DecisionSite(module, name.rstrip("_"), rule.kind, limit, file, line, at, part)
 
     def _place(self) -> tuple[str, str, int, int]:
-        """Return the path of the running module, the innermost line that is not torch's own, and where.
-
-        That is the place in the line, and in each that has called it: a function, or a part, that is
-        called from two decides twice.
-        """
-        frame: FrameType | None = sys._getframe(3)
-        module: str | None = None
-        file, line, at = "", 0, 0
-        paths = self._shown.paths
-        while frame is not None:
-            code = frame.f_code
-            if not code.co_filename.startswith(_NOT_CALLERS):
-                if not line:
-                    file, line = code.co_filename, frame.f_lineno
-                at = hash((at, frame.f_lasti))
-            elif line and code.co_filename.startswith(_GATE):
-                break
-            if module is None and code.co_varnames[:1] == ("self",):
-                own = frame.f_locals.get("self")
-                if isinstance(own, nn.Module):
-                    module = paths.get(id(own))
-            frame = frame.f_back
-        return module or "", file, line, at
+        return place_from(sys._getframe(3), self._shown.paths)
 
 
 def _sides(site: DecisionSite, first: bool, second: bool, *, swap: bool = False) -> set[str]:
