@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import torch
 from torch import nn
 
 from onnx_gate.diagnose.blame.weights import told_of_weight, weights_of
@@ -68,9 +69,20 @@ def told_of_constant(
     if why:
         return f"{what} is another one behind {node.op_type}: {why}"
     if wrong.is_held:
-        return told_of_weight(wrong.own, wrong.right, names, module)
+        return told_of_weight(wrong.own, wrong.right, _in_file(wrong.name, module) or names, module)
     off = np.count_nonzero(~np.isclose(wrong.own, wrong.right, rtol=1e-5, atol=1e-7))
     return f"{what} is another one in the file, in {off} of {wrong.own.size} numbers"
+
+
+def _in_file(name: str, module: nn.Module) -> str:
+    """Return the name of what a module computes of its tensors, empty for one of them, or of none.
+
+    A normalised weight may be equal to the direction that it is made of, which no file has.
+    """
+    path, _, leaf = name.rpartition(".")
+    parts = dict(module.named_modules())
+    made = path in parts and isinstance(getattr(parts[path], leaf, None), torch.Tensor)
+    return name if made and name not in module.state_dict() else ""
 
 
 def _told_of_dequantised(

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
+from onnx_gate.diagnose.dequantised import told_of_constant
+from onnx_gate.diagnose.localize.faulty import WrongConstant
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.reduced.layers import weigh_layers
 from onnx_gate.diagnose.single_out import single_out
@@ -252,3 +254,15 @@ def test_a_weight_that_a_product_packs_is_told_for_what_it_is(tmp_path: Path) ->
         # What lets that pass is proposed to nobody.
         assert precision is not None
         assert not any(each.tolerance for each in precision.proposals)
+
+
+def test_what_is_computed_of_weights_has_its_own_name() -> None:
+    """Here the weight is equal to the direction that it is made of, and the file has the weight."""
+    with pytest.warns(FutureWarning):
+        layer = torch.nn.utils.weight_norm(nn.Linear(8, 4))
+    right = layer.weight_v.detach().numpy()
+    wrong = WrongConstant("0.weight", 2 * right, right, ("0.weight_v",), True)
+    told = told_of_constant(
+        wrong, node("Gemm", ["x", "0.weight"], ["y"]), {}, nn.Sequential(layer), ""
+    )
+    assert told == "the weight 0.weight is 2 times the module's in the file"
