@@ -186,6 +186,7 @@ class _Explained:
             memory=_memory(checker),
             noise=noise,
             known=known,
+            weights=self.result.weights,
             reduced=checker.setting.reduced,
         )
         subject.folder.mkdir(parents=True, exist_ok=True)
@@ -218,6 +219,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     nonfinite = None
     if deadline.left > 1:
         nonfinite, _ = Bench(subject, deadline.left).apart(lambda: first_nonfinite(subject), RUN)
+    told = cause.told or blamed.likely
     notes = [_at_step(subject.check, subject.spec.against), blamed.note, located.note]
     path = None
     left = deadline.left
@@ -235,7 +237,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         node=located.node,
         beside=located.beside,
         fused_by=blamed.fused_by,
-        cause=cause.told,
+        cause=told,
         remedy=cause.remedy or blamed.remedy,
         source=cause.source or located.source,
         nonfinite=nonfinite,
@@ -243,7 +245,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         guilty=_place(located),
         repro=path,
         replay=replay_arguments(subject.runtime) if has_own_kernels(subject.runtime) else (),
-        note="; ".join(note for note in notes if note),
+        note="; ".join(note for note in notes if note and note != told),
         pictures=blamed.pictures,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
-from onnx_gate.report.model import Check
+from onnx_gate.report.model import Check, Weights
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Reduced
@@ -30,7 +30,7 @@ class Subject:
     graph's. ``folder`` is scratch, ``repro`` takes the reproduction. ``memory`` is how many bytes
     of intermediate values may be held at a time. ``known`` is what PyTorch was asked about the case
     and ``noise`` what rounding does to each element of the output, where they were kept.
-    ``reduced``: the file computes in fewer bits.
+    ``reduced``: the file computes in fewer bits. ``weights`` are what those of the file are, where known.
     """
 
     spec: ModelSpec
@@ -48,6 +48,7 @@ class Subject:
     noise: Noise | None = None
     known: CaseReference | None = None
     reduced: Reduced | None = None
+    weights: Weights | None = None
 
     @property
     def half(self) -> str | None:

@@ -453,9 +453,9 @@ DIFFERENCES = {
 
 DECIDING = {
     "weights": "file",
-    "graph": "file",
+    "graph": "graph",
     "half": "file",
-    "constants": "file",
+    "constants": "graph",
     "cancellation": "runtime",
     "log1p": "runtime",
     "tight": "runtime",
@@ -496,6 +496,60 @@ def test_a_file_of_renamed_values_is_compared_by_content(tmp_path: Path) -> None
     found = find_blame(subject)
     assert found.blame == "stale artifact"
     assert "1 of the file's 4 weights are none of the module's" in found.note
+
+
+def test_weights_that_are_accounted_for_are_not_what_is_stale(tmp_path: Path) -> None:
+    """A fresh export has folded the norm, and training mode moves statistics that nothing reads."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 6, 1), nn.BatchNorm2d(6)).eval()
+    x, path = normal(4, 2, 3, 3), tmp_path / "old.onnx"
+    torch.onnx.export(
+        module,
+        (to_tensor(x),),
+        path,
+        dynamo=False,
+        training=torch.onnx.TrainingMode.TRAINING,
+        do_constant_folding=False,
+        verbose=False,
+    )
+    found = find_blame(make(tmp_path, module.eval(), x, file=path))
+    assert found.blame == "stale artifact"
+    assert shown(found).kind == "graph"
+    assert not [each for each in found.evidence if "weight" in each.outcome]
+    assert not found.likely
+
+
+class Shifted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.4, 0.5, 0.6]))
+        self.fc = nn.Linear(3, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.fc(x - self.mean)
+        return result
+
+
+def test_few_numbers_are_a_weight_too(tmp_path: Path) -> None:
+    """A mean of three channels, of other numbers and under a name of the script's."""
+    subject = file_of(tmp_path, Shifted(), normal(3, 3))
+    model = onnx.load(str(subject.exported.path))
+    node = next(each for each in model.graph.node if each.op_type == "Sub")
+    node.input[1] = "pre_mean"
+    values = np.array([0.7, 0.5, 0.4], np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(values, "pre_mean"))
+    onnx.save(model, str(subject.exported.path))
+    found = find_blame(
+        dataclasses.replace(
+            subject,
+            exported=make(
+                tmp_path, subject.eager.module, normal(3, 3), file=subject.exported.path
+            ).exported,
+        )
+    )
+    assert found.blame == "stale artifact"
+    assert shown(found).kind == "file"
+    assert "the first is pre_mean, where mean belongs" in found.likely
 
 
 def test_a_stale_file_parts_from_a_fresh_export_at_a_line(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ class BlameResult:
     ``program_agrees`` and ``plain_agrees`` say whether torch.export's program, and ONNX Runtime
     with optimisations off, agree with PyTorch; ``None`` where that is not known.
     ``evaluator_agrees`` says the same of ONNX's reference evaluator. ``pictures`` are of the check.
-    ``cause`` is what an experiment singled out, ``remedy`` what to do about this very fault.
+    ``cause`` is what an experiment singled out, ``likely`` what is known to differ where none does,
+    ``remedy`` what to do about this very fault.
     """
 
     blame: Blame
@@ -25,6 +26,7 @@ class BlameResult:
     fused_by: str | None = None
     note: str = ""
     cause: str = ""
+    likely: str = ""
     remedy: str = ""
     program_agrees: bool | None = None
     plain_agrees: bool | None = None
@@ -38,7 +40,9 @@ class BlameResult:
             for i, each in enumerate(self.evidence)
             if each.kind == self.decided_by is not None and each.agrees is not None
         ]
-        decisive = of_kind[-1] if of_kind else None
+        # What is different in a file is told in the order of its weight.
+        last = 0 if self.decided_by in ("file", "graph") else -1
+        decisive = of_kind[last] if of_kind else None
         return replace(
             self,
             evidence=tuple(

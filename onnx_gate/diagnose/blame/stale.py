@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
@@ -16,13 +17,15 @@ from onnx_gate.diagnose.bench import Answer, Fresh
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
-from onnx_gate.diagnose.blame.weights import told_of_weight
-from onnx_gate.graph.walk import opset_of
+from onnx_gate.diagnose.blame.weights import told_of_weight, weights_of
+from onnx_gate.graph.walk import opset_of, trains
 from onnx_gate.manifest import ExportSpec
-from onnx_gate.report.model.diagnosis import Evidence
+from onnx_gate.report.model import Weights
+from onnx_gate.report.model.diagnosis import Evidence, Experiment
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.text import listed
+from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.source_lines import of_node, shown
 
 # Larger models are compared by their graphs alone.
@@ -30,8 +33,14 @@ WEIGHT_BYTES = 2 * 2**30
 # Smaller tensors are constants of the graph, not weights: axes, shapes, small numbers.
 SMALLEST_WEIGHT = 5
 SHOWN = 3
-# Elements taken at a time.
-_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is different in a file, in sentences: of its ``weights``, which decides, and its ``graph``."""
+
+    weights: tuple[str, ...] = ()
+    graph: tuple[str, ...] = ()
 
 
 def blame_file(chain: Chain, plain: Answer) -> BlameResult:
@@ -73,13 +82,14 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
     if tracing.alike:
         return BlameResult("capture", "traced", note="tracing the module makes the file's error")
     changes = _changes(chain, right)
-    if right is not None and tracing.bakes and not changes:
+    told = (*changes.weights, *changes.graph)
+    if right is not None and tracing.bakes and not told:
         note = "nothing differs from a fresh export but what tracing bakes in"
         return BlameResult("capture", "traced", note=note)
-    for change in changes:
+    for change in told:
         chain.evidence.append(
             Evidence(
-                kind="file",
+                kind="file" if change in changes.weights else "graph",
                 experiment="the file against a fresh export"
                 if right
                 else "the file against the module",
@@ -88,14 +98,18 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
             )
         )
     remedy = remedy_of_stale(chain.evidence)
+    decided: Experiment = "file" if changes.weights or not told else "graph"
+    if decided == "graph":
+        remedy = f"look at what has changed the graph since it was exported; or {remedy}"
+    likely = next(iter(changes.weights), "")
     if right is not None:
-        if changes:
-            return BlameResult("stale artifact", "file", note=changes[0], remedy=remedy)
-        return BlameResult("stale artifact", "fresh export", remedy=remedy)
-    if changes:
+        decided = decided if told else "fresh export"
+        note = told[0] if told else ""
+        return BlameResult("stale artifact", decided, note=note, likely=likely, remedy=remedy)
+    if told:
         had = any(e.kind == "fresh export" and e.agrees is False for e in chain.evidence)
-        note = f"no fresh export {'is right' if had else 'could be had'}, but {changes[0]}"
-        return BlameResult("stale artifact", "file", note=note, remedy=remedy)
+        note = f"no fresh export {'is right' if had else 'could be had'}, but {told[0]}"
+        return BlameResult("stale artifact", decided, note=note, likely=likely, remedy=remedy)
     note = "no fresh export is right, and none makes the file's error"
     return BlameResult("undecided", note=note)
 
@@ -127,33 +141,24 @@ def _fault_of(chain: Chain, fresh: Fresh, plain: Answer) -> BlameResult:
     return BlameResult("exporter", "same error", note=note)
 
 
-def _changes(chain: Chain, fresh: Fresh | None) -> tuple[str, ...]:
-    exported = chain.subject.exported
+def _changes(chain: Chain, fresh: Fresh | None) -> Changes:
+    exported, module = chain.subject.exported, chain.bench.eager.module
     try:
-        if fresh is not None:
-            module, root = chain.bench.eager.module, chain.subject.workspace
-            return differences(exported.path, fresh.path, exported.size, module, root)
-        return tuple(_against_module(exported.path, chain.bench.eager.module))
+        if fresh is None:
+            return Changes(tuple(_against_module(exported.path, module)))
+        known = chain.subject.weights
+        if known is None:
+            known, _ = account(exported.proto, exported.path.parent, module)
+        small = exported.size <= WEIGHT_BYTES
+        old = onnx.load(str(exported.path), load_external_data=small)
+        new = onnx.load(str(fresh.path), load_external_data=small)
+        return Changes(
+            tuple(_weights(old, new, module, known)) if small else (),
+            (*_operators(old, new, chain.subject.workspace), *_opset(old, new)),
+        )
     except Exception as error:
-        return (f"the two could not be compared: {first_line(error)}",) if fresh else ()
-
-
-def differences(
-    file: Path, fresh: Path, size: int, module: torch.nn.Module, root: Path
-) -> tuple[str, ...]:
-    """Return sentences on what is different in ``file``: weights, operators, attributes, opset.
-
-    ``size`` is the model's, in bytes, ``module`` what both were made of, with lines of files below
-    ``root``. Raises whatever reading the files raises.
-    """
-    weights = size <= WEIGHT_BYTES
-    old = onnx.load(str(file), load_external_data=weights)
-    new = onnx.load(str(fresh), load_external_data=weights)
-    return (
-        *(_weights(old, new, module) if weights else ()),
-        *_operators(old, new, root),
-        *_opset(old, new),
-    )
+        told = f"the two could not be compared: {first_line(error)}"
+        return Changes(graph=(told,)) if fresh else Changes()
 
 
 def _against_module(file: Path, module: torch.nn.Module) -> Iterator[str]:
@@ -170,11 +175,23 @@ def _against_module(file: Path, module: torch.nn.Module) -> Iterator[str]:
         yield f"{len(changed)} of {len(own)} weights have other values, the first is {changed[0]}"
 
 
-def _weights(old: onnx.ModelProto, new: onnx.ModelProto, module: torch.nn.Module) -> Iterator[str]:
-    olds, news = _tensors(old), _tensors(new)
+def _weights(
+    old: onnx.ModelProto, new: onnx.ModelProto, module: torch.nn.Module, known: Weights
+) -> Iterator[str]:
+    """Yield which weights differ from those of a fresh export, and from the module's.
+
+    A fresh export may have folded a norm into what the file keeps as the module has it. Names may be
+    lost, or new: then it is what the accounting says.
+    """
+    olds, news, own = _tensors(old), _tensors(new), weights_of(module)
     shared = [n for n in olds if n in news and olds[n].shape == news[n].shape]
+    changed: list[str] = []
     if len(shared) >= max(1, min(len(olds), len(news)) // 2):
-        changed = [n for n in shared if not _close(olds[n], news[n])]
+        changed = [
+            n
+            for n in shared
+            if not _close(olds[n], news[n]) and not (n in own and _close(olds[n], own[n]))
+        ]
         if changed:
             first = changed[0]
             what = told_of_weight(olds[first], news[first], first, module)
@@ -187,19 +204,25 @@ def _weights(old: onnx.ModelProto, new: onnx.ModelProto, module: torch.nn.Module
                 f"{len(reshaped)} weights have another shape: {first} is {list(olds[first].shape)} "
                 f"in the file and {list(news[first].shape)} now"
             )
+    if changed:
         return
-    # Names were lost: join by content.
-    known = {_digest(array) for array in news.values()}
-    lost = [name for name, array in olds.items() if _digest(array) not in known]
-    if lost:
+    # A node in training mode does not read the statistics that it moves.
+    moved = {n for node in old.graph.node if trains(node) for n in node.input[3:]}
+    made = {n for n in shared if _close(olds[n], news[n])}
+    unknown = [u for u in known.unknown if u.name not in moved | made]
+    if unknown:
+        names = ", ".join(
+            u.name if u.parameter in (None, u.name) else f"{u.name}, where {u.parameter} belongs"
+            for u in unknown[:1]
+        )
         yield (
-            f"{len(lost)} of the file's {len(olds)} weights are none of the module's, the first is "
-            f"{lost[0]}"
+            f"{len(unknown)} of the file's {known.total} weights are none of the module's, the first is "
+            f"{names}"
         )
 
 
 def _operators(old: onnx.ModelProto, new: onnx.ModelProto, root: Path) -> Iterator[str]:
-    a, b = ([n for n in m.graph.node if n.op_type != "Constant"] for m in (old, new))
+    a, b = map(_computing, (old, new))
     more, less = (
         Counter(n.op_type for n in x) - Counter(n.op_type for n in y) for x, y in ((a, b), (b, a))
     )
@@ -235,18 +258,27 @@ def _parting(old: Sequence[onnx.NodeProto], new: Sequence[onnx.NodeProto], root:
 
 
 def _constants(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
-    """Yield the first small constant that differs, of graphs with the same operators."""
+    """Yield the first small constant that differs, of graphs with the same operators.
+
+    They are joined by who reads them: names that exporters count up say nothing.
+    """
     a, b = ({t.name: numpy_helper.to_array(t) for t in m.graph.initializer} for m in (old, new))
-    for name, array in a.items():
-        other = b.get(name)
-        small = other is not None and max(array.size, other.size) < SMALLEST_WEIGHT
-        if (
-            other is not None
-            and small
-            and not (array.shape == other.shape and _close(array, other))
-        ):
-            yield f"the constant {name} is {array.tolist()} where a fresh export has {other.tolist()}"
-            return
+    for one, other in zip(*map(_computing, (old, new)), strict=True):
+        for mine, theirs in zip(one.input, other.input, strict=False):
+            if mine not in a or theirs not in b:
+                continue
+            own, right = a[mine], b[theirs]
+            small = max(own.size, right.size) < SMALLEST_WEIGHT
+            if small and not (own.shape == right.shape and _close(own, right)):
+                yield (
+                    f"the constant {mine} of {one.op_type} is {own.tolist()} where a fresh export has "
+                    f"{right.tolist()}"
+                )
+                return
+
+
+def _computing(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.op_type != "Constant"]
 
 
 def _opset(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
@@ -269,23 +301,6 @@ def _close(a: Array, b: Array) -> bool:
         return bool(np.array_equal(a, b))
     # Folded batch norms and the like are computed anew by each exporter.
     return bool(np.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True))
-
-
-def _digest(array: Array) -> tuple[int, int, int]:
-    """Identify the values in single precision, whichever way the tensor is laid out.
-
-    The sums of the bit patterns and of their squares, modulo 2**64, know no order.
-    """
-    flat = array.reshape(-1)
-    total = squares = 0
-    for low in range(0, flat.size, _BLOCK):
-        # Adding nothing makes a positive zero of a negative one.
-        with np.errstate(all="ignore"):
-            single = flat[low : low + _BLOCK].astype(np.float32) + np.float32(0)
-        bits = single.view(np.uint32).astype(np.uint64)
-        total += int(bits.sum())
-        squares += int(np.square(bits).sum())
-    return flat.size, total % 2**64, squares % 2**64
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, str]:

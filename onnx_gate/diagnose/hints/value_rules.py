@@ -87,8 +87,9 @@ def another_form(facts: DivergenceFacts) -> Hint:
 
 
 def stale(facts: DivergenceFacts) -> Hint:
-    """The committed file was made from something else."""
-    if facts.diagnosis.blame != "stale artifact":
+    """The committed file was made from something else, and not only its graph is another one."""
+    only = any(each.kind == "graph" and each.decisive for each in facts.diagnosis.evidence)
+    if facts.diagnosis.blame != "stale artifact" or only:
         return None
     anew = remedy_of_stale(facts.diagnosis.evidence)
     return codes.OG125, f"the committed file was not made from this model and these weights: {anew}"

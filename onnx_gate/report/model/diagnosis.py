@@ -30,6 +30,7 @@ Experiment = Literal[
     "all nodes",
     "fresh export",
     "file",
+    "graph",
     "float64",
     "float32",
     "layers",

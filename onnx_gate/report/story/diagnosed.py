@@ -35,8 +35,15 @@ MEANINGS: Mapping[Blame, str] = {
     "undecided": "the experiments do not agree on one link.",
 }
 
-# What a blame means where that experiment has decided it.
+# Whom it blames, and what that means, where that experiment has decided it.
+_TITLES_BY: Mapping[tuple[Blame, Experiment | None], str] = {
+    ("stale artifact", "graph"): "Another graph",
+}
 _MEANINGS_BY: Mapping[tuple[Blame, Experiment | None], str] = {
+    (
+        "stale artifact",
+        "graph",
+    ): "the weights of the committed file are the model's, and its graph is not what the model exports to.",
     (
         "kernel",
         "same error",
@@ -60,16 +67,21 @@ def sentence(diagnosis: Diagnosis) -> str:
 
 def title(diagnosis: Diagnosis) -> str:
     """Return whom the diagnosis blames."""
-    return worded(TITLES[diagnosis.blame], diagnosis)
+    title = _TITLES_BY.get((diagnosis.blame, _decided_by(diagnosis)), TITLES[diagnosis.blame])
+    return worded(title, diagnosis)
 
 
 def meaning(diagnosis: Diagnosis) -> str:
     """Return what the blame means."""
     if diagnosis.blame == "undecided" and not diagnosis.evidence:
         return "no experiment was made."
-    decided = deciding(diagnosis)
-    by = decided.kind if decided is not None else None
+    by = _decided_by(diagnosis)
     return worded(_MEANINGS_BY.get((diagnosis.blame, by), MEANINGS[diagnosis.blame]), diagnosis)
+
+
+def _decided_by(diagnosis: Diagnosis) -> Experiment | None:
+    decided = deciding(diagnosis)
+    return decided.kind if decided is not None else None
 
 
 def worded(text: str, diagnosis: Diagnosis, writer: str = "") -> str:
