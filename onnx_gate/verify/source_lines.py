@@ -7,7 +7,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -30,6 +30,8 @@ _CODE_LENGTH = 200
 # Of a line within a sentence: the reason stands behind it, and what shows a message cuts its end.
 _QUOTED = 80
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+# The code that was there when the stack was kept.
+_KEPT = re.compile(_FRAME.pattern + r"[^\n]*\n[ \t]+(?!File \")(\S[^\n]*)")
 _MACHINERY = tuple(
     str(folder)
     for folder in (
@@ -100,8 +102,12 @@ def source_of(error: GateError, root: Path) -> Source | None:
 
 
 def of_stack(text: str, root: Path | None) -> Line | None:
-    """Do as ``of_error`` does with the text in which torch keeps a stack."""
-    return of_frames(frames_of(text), root)
+    """Do as ``of_error`` does with the text in which torch keeps a stack.
+
+    A line that has other code by now is shown with the code that it had, and is none of today's.
+    """
+    kept = {(file, int(line)): code.strip() for file, line, code in _KEPT.findall(text)}
+    return of_frames(frames_of(text), root, kept)
 
 
 def frames_of(text: str) -> list[Frame]:
@@ -205,13 +211,18 @@ def _frames(traceback: TracebackType | None) -> Iterator[Frame]:
         traceback = traceback.tb_next
 
 
-def of_frames(frames: Iterable[Frame], root: Path | None) -> Line | None:
-    """Do as ``of_error`` does with frames, outermost first."""
+def of_frames(
+    frames: Iterable[Frame], root: Path | None, kept: Mapping[Frame, str] | None = None
+) -> Line | None:
+    """Do as ``of_error`` does with frames, outermost first; ``kept`` is the code that they had."""
     own: Line | None = None
     last: Line | None = None
     for file, number in frames:
         if not _is_machinery(file):
             last = _line(file, number, root)
+            code = (kept or {}).get((file, number), last.code)[:_CODE_LENGTH]
+            if code != last.code:
+                last = replace(last, code=code, own=False)
             own = last if last.own else own
     if own is None or last is None or last.own:
         return own or last

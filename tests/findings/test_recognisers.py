@@ -954,3 +954,14 @@ def test_a_constant_that_was_dropped_at_another_line_is_the_reason() -> None:
     (found,) = explaining(DIAGNOSIS.model_copy(update=update), proto, check, said=said)
     assert found.code == "OG124"
     assert "a constant that `safe = top + self.eps` adds" in found.message
+
+
+def test_a_line_of_a_file_that_has_other_code_by_now_is_not_today_s(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text("def forward(x):\n    return x + 1\n")
+    stack = f'  File "{path}", line 2, in forward\n    return {{}}\n'
+    same, changed = (of_stack(stack.format(code), tmp_path) for code in ("x + 1", "x + 2"))
+    assert same is not None
+    assert (same.own, same.code) == (True, "return x + 1")
+    assert changed is not None
+    assert (changed.own, changed.code) == (False, "return x + 2")
