@@ -151,9 +151,12 @@ class CaseSearch:
                 yield self._new(parts, given, sizes)
 
     def _passes(self) -> Iterator[Case]:
-        """Yield passes that show what none has: of constants in turn, and of what is drawn."""
+        """Yield passes that show what none has: of constants in turn, and of what is drawn.
+
+        Where nothing is decided there is nothing to be shown.
+        """
         stack = self._stack
-        if stack is None or not stack.passes:
+        if stack is None or not stack.passes or not self.watcher.seen:
             return
         turns = {**self.base.arrays, **in_turn(self.known, self.base.arrays)}
         drawn = self.inputs.rows(self.base, self.known, MOST, ("values", "passes"))
