@@ -191,6 +191,19 @@ def test_top1_counts_rows_and_forgives_ties() -> None:
     assert found.metrics.criteria["top1"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize(("wrong", "holds"), [(0, True), (3, False)])
+def test_what_is_open_uses_nothing_of_a_criterion(wrong: int, holds: bool) -> None:
+    """Half precision is off everywhere, and where everything is masked its answer is a third one."""
+    own = f32(0.5, 0.4, 1.0, 2.0, 3.0, 4.0)
+    nothing = OtherAnswer("attention over nothing", f32(-0.3, 0.1, 1.0, 2.0, 3.0, 4.0))
+    found = own * f32(1, 1, 1.001, 0.999, 1.001, 0.999) + f32(-0.3, 0.1, 0, 0, 0, 0)
+    found[wrong] += 0.5
+    judged = judge(found, own, Rules(Tolerance(snr_db=40)), Known(others=[nothing]))
+    assert judged.holds == holds
+    assert (judged.open, judged.compared) == (2, 4)
+    assert not judge(found, own, Rules(Tolerance(snr_db=40)), Known()).holds
+
+
 def test_integers_are_equal_unless_their_own_tolerance_says_otherwise() -> None:
     actual, expected = np.array([1, 101]), np.array([1, 100])
     loose = Tolerance(atol=1, rtol=0.1)

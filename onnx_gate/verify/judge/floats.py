@@ -104,9 +104,11 @@ def _hold_against(
             causes = (*causes, "rounding")
         described |= {"basis": automatic.basis, "allowed": automatic.allowed}
         criteria.append(_criterion(automatic, rules))
-    criteria += fixed_criteria(
-        candidate, answer, comparison, rules.tolerance, rules.metric, rules.threads
-    )
+    held, of_held = candidate, comparison
+    if opened is not None:  # what was not compared uses nothing of any limit
+        held = np.where(opened, answer, candidate)
+        of_held = compare(held, answer, threads=rules.threads)
+    criteria += fixed_criteria(held, answer, of_held, rules.tolerance, rules.metric, rules.threads)
     judged = by_criteria(candidate, answer, comparison, criteria, automatic, rules, described)
     if opened is None:
         judged = replace(judged, compared=comparison.finite)
