@@ -226,6 +226,7 @@ OG714 = Code("OG714", ("note",))
 OG715 = Code("OG715", ("note",))
 OG716 = Code("OG716", ("note",))
 OG717 = Code("OG717", ("note",))
+OG718 = Code("OG718", ("note",))
 
 ALL: Mapping[str, Code] = {
     value.code: value for value in list(globals().values()) if isinstance(value, Code)

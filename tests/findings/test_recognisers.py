@@ -890,6 +890,20 @@ def test_what_was_not_compared_has_a_hint_too(
     assert words in findings[0].message
 
 
+def test_how_many_there_are_is_told_of_what_chooses_them() -> None:
+    limits = {"most": np.int64(10), "iou": np.float32(0.7), "first": np.int64(0)}
+    nodes = [
+        node("NonMaxSuppression", "x", "x", "most", "iou", output="kept"),
+        node("Gather", "kept", "first"),
+    ]
+    failed = CHECK.model_copy(update={"form": "shape", "reason": "shape [9] where PyTorch has [4]"})
+    (found,) = hints(DIAGNOSIS, model(nodes, **limits), failed)
+    assert found.code == "OG718"
+    assert (
+        "NonMaxSuppression 'n' (max_output_boxes_per_class=10, iou_threshold=0.7)" in found.message
+    )
+
+
 @pytest.mark.parametrize(
     ("operator", "attributes", "said"),
     [

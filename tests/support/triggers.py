@@ -109,6 +109,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG715": (("hints", "gating"),),
     "OG716": (("hints", "attending"), ("hints", "converted")),
     "OG717": (("hints", "quantising"),),
+    "OG718": (("hints", "selecting"),),
 }
 
 # Codes of reports that were put together of several, of audits, and of blocks: no run brings them about.

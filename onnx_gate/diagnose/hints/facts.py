@@ -20,6 +20,8 @@ from onnx_gate.runtimes.base import Array
 
 # Larger constants say nothing that fits a sentence.
 _FEW = 16
+# What makes as many as values say.
+_BY_VALUES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 
 
 class DivergenceFacts:
@@ -152,9 +154,23 @@ class DivergenceFacts:
         kind = self._kinds.get(name, 0)
         return np.dtype(tensor_dtype_to_np_dtype(kind)).name if kind else ""
 
-    def constant(self, index: int) -> Array | None:
-        """Return an input that is a small constant of the graph."""
-        name = self.node.input[index] if index < len(self.node.input) else ""
+    @cached_property
+    def chooser(self) -> onnx.NodeProto | None:
+        """The node next before the output whose result has as many elements as values say."""
+        made = {name: node for node in self.proto.graph.node for name in node.output}
+        before, seen = [self.maker], set[str]()
+        for node in before:
+            if node.op_type in _BY_VALUES:
+                return node
+            fresh = [name for name in node.input if name in made and name not in seen]
+            seen.update(fresh)
+            before += [made[name] for name in fresh]
+        return None
+
+    def constant(self, index: int, node: onnx.NodeProto | None = None) -> Array | None:
+        """Return an input of a node, the guilty one if none is given, that is a small constant."""
+        node = node or self.node
+        name = node.input[index] if index < len(node.input) else ""
         tensor = self._constants.get(name)
         if tensor is None or tensor.external_data or math.prod(tensor.dims) > _FEW:
             return None

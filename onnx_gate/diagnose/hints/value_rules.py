@@ -45,6 +45,8 @@ _AROUND_ATTENTION = frozenset(["", "IsNaN", "Not", "Where", "MatMul"])
 _PARTIAL = frozenset(
     ["Sqrt", "Log", "Pow", "Div", "Reciprocal", "Acos", "Asin", "Acosh", "Atanh", "ReduceLogSum"]
 )
+# What limits what a NonMaxSuppression keeps, by the places among its inputs.
+_LIMITS = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
 
 
 def refused(facts: DivergenceFacts) -> Hint:
@@ -73,6 +75,25 @@ def refused(facts: DivergenceFacts) -> Hint:
                 f"{op_type} {name!r}{where} is made for the sizes of the example: {words}"
             )
     return codes.OG305, f"one side refuses what the other takes: {facts.check.reason}"
+
+
+def chosen(facts: DivergenceFacts) -> Hint:
+    """There are more or fewer than PyTorch's, and a node chooses how many by values."""
+    node = facts.chooser if facts.check.form == "shape" else None
+    if node is None:
+        return None
+    limits = [
+        f"{name}={value.reshape(-1)[0]:g}"
+        for index, name in _LIMITS.items()
+        if node.op_type == "NonMaxSuppression"
+        if (value := facts.constant(index, node)) is not None and value.size
+    ]
+    by = f" ({', '.join(limits)})" if limits else ""
+    return codes.OG718, (
+        f"{facts.check.output}: {facts.check.reason}. {node.op_type} {node.name!r}{by}"
+        f"{at(of_node(node, None))} chooses how many there are: compare what it chooses by with the "
+        "module's"
+    )
 
 
 def another_form(facts: DivergenceFacts) -> Hint:
@@ -291,6 +312,6 @@ def undecided(facts: DivergenceFacts) -> Hint:
 
 # The first that speaks has the last word: what it sees explains the divergence.
 DECISIVE_RULES: tuple[Rule, ...] = (
-    *(refused, another_form, stale, fused, undecided),
+    *(refused, chosen, another_form, stale, fused, undecided),
     *(masked, log_of_sigmoid, overflow, domain, dropped, not_a_number),
 )

@@ -355,6 +355,13 @@ def strict() -> nn.Module:
     return Attended()
 
 
+class Selected(nn.Module):
+    """Keeps what is above a threshold."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[x > 0.5]
+
+
 class Quantised(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.fake_quantize_per_tensor_affine(x, 0.05, 0, -128, 127)

@@ -141,6 +141,13 @@ def quantising(module: nn.Module, example: dict[str, Tensor], path: Path) -> Non
     )
 
 
+def selecting(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
+    nodes = [_node("Greater", "x limit", "above"), _node("Reshape", "above flat", "all")]
+    nodes += [_node("Compress", "x all", "y")]
+    limit, flat = np.float32(0.3), np.array([-1])
+    _write(path, example, nodes, (TensorProto.FLOAT, ["kept"]), limit=limit, flat=flat)
+
+
 def gating(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
     """Export it right, and forget what PyTorch's GRU resets before what."""
     torch.onnx.export(
