@@ -21,6 +21,8 @@ _PLACES: Mapping[str, tuple[int, int, int, int]] = {
     "DynamicQuantizeMatMul": (1, 2, 3, -1),
     "MatMulIntegerToFloat": (1, 3, 5, -1),
 }
+# What has weights in few bits, as far as is known here.
+WIDENED = frozenset((*_PLACES, "MatMulNBits"))
 
 
 @dataclass(frozen=True)

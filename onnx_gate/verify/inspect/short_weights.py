@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnx_gate.graph.constants import array_of
-from onnx_gate.graph.short import ShortWeight, short_weight
+from onnx_gate.graph.short import WIDENED, ShortWeight, short_weight
 from onnx_gate.graph.walk import all_nodes
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.known_weights import KnownWeights
@@ -156,6 +156,8 @@ class _Links:
             axis = _INTEGER[node.op_type]
             inputs = [node.input[1], scale, *zero]
             node = helper.make_node("DequantizeLinear", inputs, [""], axis=axis)
+        if node.op_type not in WIDENED:
+            return None
         named = {n: own for n in node.input if (own := self._table(n)) in self._tensors}
         try:
             stored = {n: array_of(self._tensors[own], folder) for n, own in named.items()}
