@@ -21,7 +21,8 @@ class GateError(UserError):
     model that has to become its inputs, and ``line`` is that of the manifest which they are about.
     ``otherwise`` is what is left to do where the ``changes`` do not help.
     ``data`` holds as values what the message says: ``operator`` and ``dtypes`` that an engine
-    has no kernel for, and the ``engine`` and its ``provider``.
+    has no kernel for, and the ``engine`` and its ``provider``; whether it is ``recognised`` why an
+    export fails.
     """
 
     def __init__(

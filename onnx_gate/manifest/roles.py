@@ -58,11 +58,14 @@ def default_sizes(inputs: Mapping[str, InputSpec]) -> dict[str, tuple[int, ...]]
     return {name: SIZES[role].crossed for name, role in roles(inputs).items()}
 
 
+def names_batch(dim: str) -> bool:
+    """Return whether a dimension says of itself that it is a batch's."""
+    return _BATCH.fullmatch(dim) is not None
+
+
 def roles(inputs: Mapping[str, InputSpec]) -> dict[str, Role]:
     """Return what each dynamic dimension of the inputs is."""
     leading = {spec.shape[0] for spec in inputs.values() if spec.shape}
-    if any(_BATCH.fullmatch(dim) for each in inputs.values() for dim in map(str, each.shape)):
-        leading = set()  # time comes first, and the batch says what it is
     seen: dict[str, set[Role]] = {}
     for name, spec in inputs.items():
         for axis, dim in enumerate(spec.shape):
@@ -72,7 +75,7 @@ def roles(inputs: Mapping[str, InputSpec]) -> dict[str, Role]:
                         "positions" if _POSITIONS.search(each) else "count"
                     )
             elif isinstance(dim, str):
-                batch = _BATCH.fullmatch(dim) is not None or leading == {dim}
+                batch = names_batch(dim) or leading == {dim}
                 role = "batch" if batch else _role(name, spec, axis, dim)
                 seen.setdefault(dim, set()).add(role)
     return {dim: next(r for r in _STRENGTH if r in kinds) for dim, kinds in seen.items()}

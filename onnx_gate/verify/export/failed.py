@@ -17,7 +17,7 @@ class FailureSaid:
     """What an exception is in the gate's words, what to do, and the line where it is not its source.
 
     ``changes`` of the manifest are what the remedy asks for, and ``otherwise`` is what is left of it
-    where they have been tried, and do not help.
+    where they have been tried, and do not help. ``recognised``: it is known why.
     """
 
     message: str
@@ -25,6 +25,7 @@ class FailureSaid:
     line: Line | None = None
     changes: tuple[tuple[str, object], ...] = ()
     otherwise: str = ""
+    recognised: bool = True
 
 
 @dataclass(frozen=True)

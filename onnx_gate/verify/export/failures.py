@@ -103,7 +103,7 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         if (said := recognise(failure)) is not None
     )
     own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
-    return code.error(
+    told = code.error(
         said.message + own_words,
         kind="export",
         source=_place(said.line or failure.source),
@@ -111,6 +111,8 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         changes=said.changes,
         otherwise=said.otherwise,
     )
+    told.data["recognised"] = said.recognised
+    return told
 
 
 def _place(line: Line | None) -> tuple[str, int] | None:
@@ -372,6 +374,7 @@ def _unrecognised(failure: ExportFailure) -> FailureSaid:
         f"try the other exporter (export: {{exporter: {other}}}), or {otherwise}",
         changes=(("export", {"exporter": other}),),
         otherwise=otherwise,
+        recognised=False,
     )
 
 

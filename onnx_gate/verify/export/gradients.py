@@ -32,7 +32,7 @@ def explained(
 
     The module is called once more, where it can be told by whom. ``root`` is the user's folder.
     """
-    if error.code != codes.OG207.code or error.remedy:
+    if error.data.get("recognised", True):
         return error
     lines = (of_frames(stack, root) for stack in _asked(eager, example))
     line = next((each for each in lines if each is not None and each.own), None)

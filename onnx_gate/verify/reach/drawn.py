@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.manifest.roles import roles
+from onnx_gate.manifest.roles import names_batch, roles
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
@@ -32,8 +32,9 @@ class DrawnInputs:
 
     @cached_property
     def batch(self) -> frozenset[str]:
-        """The dimensions that are a batch's."""
-        return frozenset(d for d, role in roles(self.spec.inputs).items() if role == "batch")
+        """The dimensions that are a batch's; where time comes first, the one that is called so."""
+        found = frozenset(d for d, role in roles(self.spec.inputs).items() if role == "batch")
+        return frozenset(filter(names_batch, found)) or found
 
     @cached_property
     def axes(self) -> Mapping[str, int]:
