@@ -891,7 +891,7 @@ def test_what_was_not_compared_has_a_hint_too(
 
 
 def test_how_many_there_are_is_told_of_what_chooses_them() -> None:
-    limits = {"most": np.int64(10), "iou": np.float32(0.7), "first": np.int64(0)}
+    limits: dict[str, Any] = {"most": np.int64(10), "iou": np.float32(0.7), "first": np.int64(0)}
     nodes = [
         node("NonMaxSuppression", "x", "x", "most", "iou", output="kept"),
         node("Gather", "kept", "first"),
