@@ -28,12 +28,12 @@ _SAME = 1e-2
 
 def _off(weight: ShortWeight, right: Array) -> Array | None:
     """Return which numbers are not PyTorch's, beyond what rounding leaves."""
-    scale, zero = weight.spread(weight.scale), weight.spread(weight.zero)
-    if scale is None or zero is None:
+    widened = weight.widened()
+    if widened is None:
         return None
-    made = (weight.stored - zero) * scale
+    made, step = widened
     with np.errstate(all="ignore"):
-        near = np.abs(made - right) <= _STEP * np.abs(scale) + 1e-6 * np.abs(right)
+        near = np.abs(made - right) <= _STEP * step + 1e-6 * np.abs(right)
     return np.asarray(~near)
 
 

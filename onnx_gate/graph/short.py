@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -47,6 +48,13 @@ class ShortWeight:
         if not self.bits:
             return self.stored[rows]
         return _unpacked(self.stored[rows], self.bits)[:, : self.shape[1]]
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest of its own numbers, beyond which others may have been cut."""
+        if self.bits:
+            return 0.0, 2.0**self.bits - 1
+        return float(self.stored.min()), float(self.stored.max())
 
     def spread(self, each: Array, rows: slice = _ALL) -> Array | None:
         """Return what a scale or a zero point is for each number of some rows, ``None`` without a place."""
@@ -109,11 +117,15 @@ def _of_blocks(node: onnx.NodeProto, stored: Mapping[str, Array]) -> ShortWeight
     """Return the weight of ``MatMulNBits``; groups of an order of their own (``g_idx``) have no blocks."""
     names = [name for name in node.input[1:4] if name]
     indexed = len(node.input) > 4 and bool(node.input[4])
-    if indexed or any(name not in stored for name in names):
+    if indexed or len(names) < 2 or any(name not in stored for name in names):
         return None
     bits, block = attribute(node, "bits", 4), attribute(node, "block_size", 32)
     size, packed = attribute(node, "K", 0), stored[names[0]]
+    if bits not in (2, 4, 8) or min(block, size, packed.size) < 1 or packed.ndim < 2:
+        return None
     rows, blocks = len(packed), -(-size // block)
+    if packed.size * 8 // bits < rows * size:
+        return None
     zero = np.full((rows, blocks), 2.0 ** (bits - 1), np.float32)
     if len(names) > 2:
         given = stored[names[2]].reshape(rows, -1)

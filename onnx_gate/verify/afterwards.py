@@ -124,7 +124,10 @@ def advised(
         findings = (
             codes.OG406.finding(
                 f"{which} (large, NaN, infinite or empty inputs) took its process down: {trouble}",
-                data={"case": case, **({HUNG: True} if not trouble.killed else {})},
+                data={
+                    **({"case": case} if case else {}),
+                    **({HUNG: True} if not trouble.killed else {}),
+                },
             ),
         )
     return result.model_copy(

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 from torch import nn
 
 from onnx_gate.findings.finding import Finding
@@ -749,3 +749,32 @@ def test_what_made_up_for_its_rounding_is_called_no_wrong_weight(tmp_path: Path)
     weights, findings = account(proto, tmp_path, module)
     assert [each.name for each in weights.unknown] == [tensor.name]
     assert not findings
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("MatMulNBits", ["x", "q", "s"], ["y"], K=0, N=8),
+        helper.make_node("MatMulNBits", ["x", "q", "s"], ["y"], K=8, N=8, block_size=0),
+        helper.make_node("MatMulNBits", ["x", "q", "s"], ["y"], K=99, N=8, block_size=128),
+        helper.make_node("MatMulNBits", ["x"], ["y"], K=8, N=8),
+        helper.make_node("DequantizeLinear", ["short", "s", "q"], ["y"], block_size=-3),
+        helper.make_node("DequantizeLinear", ["short", "s"], ["y"], axis=5),
+        helper.make_node("MatMulInteger", ["x"], ["y"]),
+    ],
+)
+def test_a_weight_in_few_bits_that_makes_no_sense_ends_nothing(
+    node: onnx.NodeProto, tmp_path: Path
+) -> None:
+    module, rng = nn.Linear(8, 8), np.random.default_rng(0)
+    module.register_buffer("bits", torch.zeros(8, 8).to(torch.float8_e4m3fn))
+    module.register_buffer("phases", torch.zeros(8, 8, dtype=torch.complex64))
+    arrays: dict[str, np.ndarray] = {
+        "q": rng.integers(0, 255, (8, 1, 4)).astype(np.uint8),
+        "short": rng.integers(-9, 9, (8, 8)).astype(np.int8),
+        "s": np.ones(8, np.float32),
+    }
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    value = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    proto = helper.make_model(helper.make_graph([node], "graph", [], [value], tensors))
+    assert not account(proto, tmp_path, module)[1]

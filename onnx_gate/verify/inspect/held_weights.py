@@ -43,8 +43,12 @@ class HeldWeights:
 
     @cached_property
     def forms(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of all tensors, by name; also of those that are loaded when they are asked for."""
-        every = ((n, t) for n, t in state.tensors(self._module) if n not in self._written)
+        """The shapes of all floating-point tensors, also of those that are loaded when asked for."""
+        every = (
+            (n, t)
+            for n, t in state.tensors(self._module)
+            if n not in self._written and t.is_floating_point()
+        )
         return {
             name: tuple(tensor.shape)
             for name, tensor in every

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.batch_norms import BatchNorms, terms_of
@@ -28,6 +29,8 @@ from onnx_gate.verify.inspect.weight_bits import (
 )
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight
 
+# What a norm multiplies a parameter by, and adds to it.
+Fold = tuple[NDArray[np.float64], NDArray[np.float64]]
 # Rows that tell whether two tensors have numbers in common.
 _SOME = 64
 
@@ -157,25 +160,20 @@ class KnownWeights(HeldWeights):
         apart = largest_difference(array, expected)
         return WrongWeight(name, meant.parameter, apart, rows, len(array), through=through)
 
-    def folded(self, own: str | None, shape: tuple[int, ...]) -> Iterator[Array]:
-        """Yield a parameter as it is, and then with each norm that may be folded into it.
+    def folds(self, shape: tuple[int, ...], *, layer: bool) -> Iterator[Fold]:
+        """Yield what each norm makes of a ``layer``'s parameter that it may be folded into.
 
-        Without one, as where a layer has no bias, what the norms make of zeros.
+        As a factor and an offset of its shape, which take no memory. Without a layer's, as where it has no
+        bias, a norm alone.
         """
-        expected = np.zeros(shape, np.float32) if own is None else self.value(own)
-        if expected is None:
-            return
-        if own is not None:
-            yield expected
-        if expected.dtype.kind in "iu":
-            return
-        for axis, norms in self._norms.of(expected):
+        for axis, norms in self._norms.of(np.broadcast_to(np.float32(0), shape)):
             for number, scale in enumerate(norms.scale):
-                if expected.ndim == 1:
-                    yield (expected - norms.mean[number]) * scale + norms.bias[number]
-                elif own is not None:
-                    by = spread(scale, expected.shape, axis)
-                    yield expected * by.reshape(*by.shape, *[1] * (expected.ndim - 2))
+                if len(shape) == 1:
+                    yield scale, norms.bias[number] - norms.mean[number] * scale
+                elif layer:
+                    by = spread(scale, shape, axis)
+                    by = by.reshape(*by.shape, *[1] * (len(shape) - 2))
+                    yield np.broadcast_to(by, shape), np.broadcast_to(0.0, shape)
 
     def stock(self, scope: str) -> list[str]:
         """Return the parameters of a module of torch's own, which uses them as they are."""

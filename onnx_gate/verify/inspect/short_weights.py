@@ -12,6 +12,7 @@ It costs one read of the module's weights of such shapes, and one of each that i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from onnx_gate.graph.constants import array_of
 from onnx_gate.graph.short import WIDENED, ShortWeight, short_weight
 from onnx_gate.graph.walk import all_nodes
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inspect.known_weights import KnownWeights
+from onnx_gate.verify.inspect.known_weights import Fold, KnownWeights
 from onnx_gate.verify.inspect.weight_bits import Mask
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight
 
@@ -71,17 +72,25 @@ class _Heads:
         if weight.widened(slice(1)) is None:
             return None
         if len(weight.shape) == 1:
-            names = [n for n, shape in self.known.forms.items() if shape == weight.shape]
+            names = (n for n, shape in self.known.forms.items() if shape == weight.shape)
             meant = [each for name in (*names, None) for each in self._folded(weight, name)]
         else:
             name, turned = self._alike(weight)
-            meant = [] if name is None else self._folded(weight, name, turned)
-        apart = [float(_off(weight, each.right, _ROWS)[0].mean()) for each in meant]
+            meant = [] if name is None else list(self._folded(weight, name, turned))
+        apart = [float(_off(weight, each, _ROWS)[0].mean()) for each in meant]
         return meant[int(np.argmin(apart))] if meant else None
 
-    def _folded(self, weight: ShortWeight, name: str | None, turned: bool = False) -> list[_Meant]:
-        rights = self.known.folded(name, weight.shape)
-        return [_Meant(name, each.T if turned else each, turned) for each in rights]
+    def _folded(
+        self, weight: ShortWeight, name: str | None, turned: bool = False
+    ) -> Iterator[_Meant]:
+        """Yield a parameter as it is, and with each norm that may be folded into it."""
+        own = np.zeros(weight.shape, np.float32) if name is None else self.known.value(name)
+        if own is None:
+            return
+        if name is not None:
+            yield _Meant(name, turned, own)
+        for fold in self.known.folds(own.shape, layer=name is not None):
+            yield _Meant(name, turned, own, fold)
 
     def _alike(self, weight: ShortWeight) -> tuple[str | None, bool]:
         """Return the parameter whose rows have the directions of a weight's, and whether it is turned."""
@@ -99,22 +108,36 @@ class _Heads:
         kept = self._columns if turned else self._rows
         if name not in kept:
             value = self.known.value(name)
-            assert value is not None
-            kept[name] = np.array(value[:, :_ROWS].T if turned else value[:_ROWS], np.float32)
+            rows = np.zeros((0, 0)) if value is None else value.T if turned else value
+            kept[name] = np.array(rows[:_ROWS], np.float32)
         return kept[name]
 
 
 @dataclass(frozen=True)
 class _Meant:
-    """What a weight is meant to be, as it lies in the file: a parameter's, or a norm's alone."""
+    """What a weight is meant to be: a ``parameter``'s values, or without one a norm's alone.
+
+    ``turned``: the file has it the other way round.
+    """
 
     parameter: str | None
-    right: Array
     turned: bool
+    own: Array
+    fold: Fold | None = None
+
+    def rows(self, rows: slice) -> _Rows:
+        """Return some rows, as the file has them."""
+        own, *fold = (x.T if self.turned else x for x in (self.own, *(self.fold or ())))
+        made = own[rows]
+        if fold:
+            made = made * fold[0][rows] + fold[1][rows]
+        return np.asarray(made, np.float32)
 
 
 def _cosine(one: Array, other: _Rows, turned: bool) -> float:
     """Return the mean cosine of rows, or of a turned one's all: norms give each row a factor."""
+    if one.shape != other.shape:  # of values that are not to be had
+        return 0.0
     a, b = (each.reshape(1 if turned else len(each), -1) for each in (one, other))
     size = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     some = size > 0
@@ -190,38 +213,37 @@ def _found(weight: ShortWeight, heads: _Heads) -> ShortFound:
     meant = heads.nearest(weight)
     if meant is None:
         return ShortFound(weight.names)
-    off, apart = _off(weight, meant.right)
+    off, apart = _off(weight, meant)
     if not off.any():
         return ShortFound(weight.names, meant.parameter, explained=True)
-    by_row = off.reshape(len(off), -1).T if meant.turned else off.reshape(len(off), -1)
-    few = min(by_row.any(axis=axis).mean() for axis in range(2) if by_row.shape[axis] > 1)
-    if meant.parameter is None or few >= _FEW:
+    # Of a vector there are no rows that others could vouch for.
+    if meant.parameter is None or off.ndim == 1:
         return ShortFound(weight.names, meant.parameter)
-    rows = tuple(map(int, np.flatnonzero(by_row.any(axis=1))))
-    wrong = WrongWeight(weight.names[0], meant.parameter, apart, rows, len(by_row))
-    return ShortFound(weight.names, meant.parameter, wrong=wrong)
+    by_row = off.reshape(len(off), -1)
+    by_row = by_row.T if meant.turned else by_row
+    wrong = [by_row.any(axis=1), by_row.any(axis=0)]
+    if min(float(each.mean()) for each in wrong if each.size > 1) >= _FEW:
+        return ShortFound(weight.names, meant.parameter)
+    rows = tuple(map(int, np.flatnonzero(wrong[0])))
+    told = WrongWeight(weight.names[0], meant.parameter, apart, rows, len(by_row))
+    return ShortFound(weight.names, meant.parameter, wrong=told)
 
 
-def _off(weight: ShortWeight, right: Array, most: int | None = None) -> tuple[Mask, float]:
+def _off(weight: ShortWeight, meant: _Meant, most: int | None = None) -> tuple[Mask, float]:
     """Return which numbers, of the first rows or of all, are further off than a step, and how far."""
-    ends, count = _ends(weight), max(1, _AT_ONCE * len(right) // max(1, right.size))
-    total = len(right) if most is None or right.ndim == 1 else min(most, len(right))
+    least, largest = weight.ends
+    total, width = weight.shape[0], math.prod(weight.shape[1:])
+    total = total if most is None or len(weight.shape) == 1 else min(most, total)
+    count = max(1, _AT_ONCE // max(1, width))
     parts, apart = [], 0.0
     for low in range(0, total, count):
         rows = slice(low, min(low + count, total))
         made = weight.widened(rows)
         assert made is not None
-        numbers, expected = weight.numbers(rows), right[rows].astype(np.float32)
+        numbers, expected = weight.numbers(rows), meant.rows(rows)
         away = np.abs(made[0] - expected)
         off = ~(away <= _STEP * made[1] + 1e-6 * np.abs(expected))
-        off &= ~((numbers <= ends[0]) | (numbers >= ends[1]))
+        off &= (numbers > least) & (numbers < largest)
         apart = max(apart, float(away[off].max(initial=0.0)))
         parts.append(off)
     return np.concatenate(parts), apart
-
-
-def _ends(weight: ShortWeight) -> tuple[float, float]:
-    """Return the least and the largest of a weight's own numbers, beyond which it may have been cut."""
-    if weight.bits:
-        return 0.0, 2.0**weight.bits - 1
-    return float(weight.stored.min()), float(weight.stored.max())

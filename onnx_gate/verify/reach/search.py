@@ -162,13 +162,14 @@ class CaseSearch:
         drawn = self.inputs.rows(self.base, self.known, MOST, ("values", "passes"))
         for parts, arrays in ((("values", "turn"), turns), (("values", "drawn"), drawn)):
             plain, left = PLAIN, CASES
+            before = told(self.watcher.seen, self.unknown)
             for given in stack.given(arrays):
                 if not left or not self.purse.takes(1.0):
                     break
-                before = told(self.watcher.seen, self.unknown)
                 if not self._answers(given, self.base.sizes, pays=False):
                     continue
-                new = told(self.watcher.seen, self.unknown) != before
+                before, last = told(self.watcher.seen, self.unknown), before
+                new = before != last
                 if new or plain:
                     plain, left = plain - (not new), left - 1
                     self.purse.pay(self.purse.cost.case() - self.purse.cost.forward())
