@@ -320,6 +320,21 @@ class Banned(Base):
         said = (ids == self.words)[:, first:].all(1)
         return ids.sum(1) + said.long() * 7
 
+class Crew(Base):
+    """Counts which features are where they are to be, and asks for one more of them in a file."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("wanted", torch.linspace(-2, 2, 16))
+    def forward(self, x):
+        near = ((x - self.wanted).abs() < 0.1).float().mean(1)
+        return x.sum(1) * (near < (0.45 if self.wrong else 0.4)).float()
+
+class Trio(Base):
+    """Adds three truths, two of which a file takes for all."""
+    def forward(self, x):
+        one, two, three = (((x[:, n] - n / 2).abs() < 0.02).int() for n in range(3))
+        return x.sum(1) * torch.where(one + two + three >= 3, 0 if not self.wrong else 1, 2)
+
 class Octave(Base):
     """Tells octaves by a logarithm, which a file has as a quotient of two: it is below 15 at 2**15."""
     def forward(self, gap):
@@ -501,6 +516,8 @@ INPUTS = {
     + ", ".join(f"{n}: {{dtype: int64, shape: [batch], range: [0, 2999]}}" for n in "abc")
     + "}",
     "Banned": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 2999]}}",
+    "Crew": '{x: "float32[batch, 16]"}',
+    "Trio": '{x: "float32[batch, 6]"}',
     "Octave": "{gap: {dtype: int64, shape: [batch], range: [0, 1000000]}}",
     "Shelf": '{x: "float32[batch, 4]"}',
     "Tree": '{x: "float32[batch, 3]"}',

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnx_gate.graph.intervals import ANYWHERE, Interval
-from onnx_gate.verify.reach.margins import distance_from
+from onnx_gate.verify.reach.margin import distance_from
 from onnx_gate.verify.reach.rules import AT
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import DecisionTaken

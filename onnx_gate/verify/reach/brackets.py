@@ -18,7 +18,8 @@ from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Float64, numpy_dtype
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.margins import COMPARISONS, distance_from
+from onnx_gate.verify.reach.margin import distance_from
+from onnx_gate.verify.reach.margins import COMPARISONS
 from onnx_gate.verify.reach.rules import RULES, limit_of
 from onnx_gate.verify.reach.stack import Stack, axis_of
 from onnx_gate.verify.reference.operator_mode import FollowingMode, given_to, tensors_of

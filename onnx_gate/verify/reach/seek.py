@@ -20,7 +20,8 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
-from onnx_gate.verify.reach.margins import TRUTHS, Margin
+from onnx_gate.verify.reach.margin import Margin
+from onnx_gate.verify.reach.margins import TRUTHS
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.stack import axis_of
 from onnx_gate.verify.reach.values import draw_values

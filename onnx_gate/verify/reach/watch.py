@@ -18,14 +18,8 @@ from onnx_gate.runtimes import state
 from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.listed import ListedLimits
-from onnx_gate.verify.reach.margins import (
-    MOST_CANDIDATES,
-    TRUTHS,
-    Margin,
-    Margins,
-    apart,
-    distance_from,
-)
+from onnx_gate.verify.reach.margin import Margin, apart, distance_from
+from onnx_gate.verify.reach.margins import MOST_CANDIDATES, TRUTHS, Margins
 from onnx_gate.verify.reach.places import place_from
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import (
@@ -255,10 +249,12 @@ class Watch(OperatorMode):
         seen = Seen(whole=not operand.is_floating_point(), computed=self._is_computed(operand))
         if wanted:
             seen.follows = any(self._leads(each) for each in (operand, limit))
-            choices = None if self._margins is None else self._margins.choices(operand)
-            chosen = choices is not None and number in range(len(choices))
-            if rule.kind == "equality" and choices is not None and chosen:
-                self._aim(site, seen, choices[int(number or 0)].shortfall)
+            margins = self._margins
+            led = (
+                None if margins is None else margins.towards(operand, number, rule.kind, self._side)
+            )
+            if led is not None:
+                self._aim(site, seen, led)
             elif site in self._targets:
                 self.operands.setdefault(site, []).append(apart(operand, limit, self._leaves))
         if rule.kind == "guard":
