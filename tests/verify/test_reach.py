@@ -329,6 +329,18 @@ class Crew(Base):
         near = ((x - self.wanted).abs() < 0.1).float().mean(1)
         return x.sum(1) * (near < (0.45 if self.wrong else 0.4)).float()
 
+class Peaks(Base):
+    """Has two columns with a limit, of which a file limits the one that draws bring beyond it."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.linspace(-2, 2, 7))
+    def forward(self, x):
+        peak = 30 * torch.exp(-0.4 * (x[:, 1:] - self.centre).square().sum(1))
+        both = torch.stack([x[:, 0], peak], 1)
+        if self.wrong:
+            return torch.cat([both[:, :1].clamp(max=20), both[:, 1:]], 1)
+        return both.clamp(max=20)
+
 class Trio(Base):
     """Adds three truths, two of which a file takes for all."""
     def forward(self, x):
@@ -517,6 +529,7 @@ INPUTS = {
     + "}",
     "Banned": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 2999]}}",
     "Crew": '{x: "float32[batch, 16]"}',
+    "Peaks": '{x: "float32[batch, 8]"}',
     "Trio": '{x: "float32[batch, 6]"}',
     "Octave": "{gap: {dtype: int64, shape: [batch], range: [0, 1000000]}}",
     "Shelf": '{x: "float32[batch, 4]"}',

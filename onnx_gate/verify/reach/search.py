@@ -20,15 +20,15 @@ from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.reach.around import PASSES, ROWS, around, meeting, pairs_around
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
+from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
-from onnx_gate.verify.reach.margins import MOST_CANDIDATES, ORDERINGS
+from onnx_gate.verify.reach.margins import ORDERINGS
 from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
 from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
-from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
 from onnx_gate.verify.reach.sizes import further_sizes, grown, named_by_decisions
 from onnx_gate.verify.reach.stack import Stack
@@ -40,13 +40,8 @@ from onnx_gate.verify.reach.watcher import Watcher
 _OWED = 1.0
 # And where tables have rows that are far from all others.
 _OWED_TO_TABLES = 0.2
-# A pass with gradients goes there and back, and keeps what it meets.
-_WITH_GRADIENTS = 3.0
-# A pass of rows that climb may cost so many plain ones: where most of it are its calls, it does.
-_COST_OF_ROWS = 2.0
 # The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
 _ALIKE = 2**7 - 1
-_TRIES = 6
 
 
 @dataclass(frozen=True)
@@ -86,9 +81,11 @@ class CaseSearch:
             yield from self._paths()
             yield from self._sizes()
         with self.purse.part(0.7), self._least():
-            yield from self._sought()
+            yield from self._climbed(Climbs.sides)
         with self.purse.part(0.7), self._passed():
             yield from self._around()
+        with self.purse.part(0.8):
+            yield from self._climbed(Climbs.columns)
         yield from self._raised()
 
     def _around(self) -> Iterator[Case]:
@@ -179,7 +176,7 @@ class CaseSearch:
         """Yield what makes results of layers as large as inputs can."""
         if self.purse.cost.numbers > MOST_NUMBERS:
             return
-        pays = partial(self.purse.takes, _WITH_GRADIENTS)
+        pays = partial(self.purse.takes, WITH_GRADIENTS)
         for number, arrays in ascend(self.watcher, self.base.arrays, self.known, pays):
             if self._answers(arrays, self.base.sizes):
                 yield self._case(("large", str(number)), arrays, self.base.sizes)
@@ -321,59 +318,12 @@ class CaseSearch:
                     yield self._case(("path", sizes_label(sizes)), arrays, sizes)
                     return
 
-    def _sought(self) -> Iterator[Case]:
-        """Yield what steps towards the sides that are still unseen come to."""
-        if (
-            not self.known
-            or self.purse.cost.numbers > MOST_NUMBERS
-            or not self.purse.takes(_WITH_GRADIENTS)
-        ):
-            return
-        follows(self.watcher, self.base.arrays, self.known)
-        for site, side in self.watcher.open():
-            seen = self.watcher.seen.get(site)
-            if seen is None or side not in seen.left(site) or not seen.moves:
-                continue
-            # Of rows each way leads to one that is still unread.
-            for _ in range(MOST_CANDIDATES if site.kind == "rows" else 1):
-                if side not in self.watcher.seen[site].left(site):
-                    break
-                found = self._found(site, side)
-                if found is None or not self._answers(found[0], found[1]):
-                    break
-                yield self._new(parts_of(site, side), *found)
-
-    def _found(self, site: DecisionSite, side: str) -> tuple[Mapping[str, Array], Sizes] | None:
-        if self.watcher.seen[site].follows and site.kind != "half":
-            start, sizes, rows = self._start(site)
-            price = _WITH_GRADIENTS, self.purse.ratio(sizes)
-            axes = self.inputs.axes
-            for found in seek(self.watcher, site, side, start, self.known, rows, axes):
-                if found is not None:
-                    return found, sizes
-                if not self.purse.takes(*price):
-                    return None
-        whole = {name: domain for name, domain in self.known.items() if not domain.is_float}
-        if whole and site.kind in ("limit", "equality", "truth", "and", "or"):
-            for found in mutate(self.watcher, site, side, self.base.arrays, whole, _TRIES):
-                if found is not None:
-                    return found, self.base.sizes
-                if not self.purse.takes(1.0):
-                    return None
-        return None
-
-    def _start(self, site: DecisionSite) -> tuple[Mapping[str, Array], Sizes, int]:
-        """Return inputs to climb from, their sizes and the number of rows that climb."""
-        if self.inputs.axes.keys() >= self.base.arrays.keys():
-            most = _COST_OF_ROWS * self.purse.cost.forward()
-            for rows, sizes in self.inputs.batches(self.base, CLIMBERS):
-                if self.purse.cost.forward(self.purse.ratio(sizes)) <= most:
-                    return (
-                        self.inputs.draw(self.known, sizes, ("start", site.module), None),
-                        sizes,
-                        rows,
-                    )
-        return self.base.arrays, self.base.sizes, 1
+    def _climbed(self, find: Callable[[Climbs, Case], Iterator[Found]]) -> Iterator[Case]:
+        """Yield what steps towards sides, or columns, that are still unseen come to."""
+        climbs = Climbs(self.watcher, self.inputs, self.purse, self.known)
+        for found in find(climbs, self.base):
+            if self._answers(found.arrays, found.sizes):
+                yield self._new(found.parts, found.arrays, found.sizes)
 
     def _answers(
         self, arrays: Mapping[str, Array], sizes: Sizes, longer: bool = False, pays: bool = True

@@ -70,10 +70,12 @@ def seek(
     known: Mapping[str, Domain],
     rows: int = 1,
     axes: Mapping[str, int] | None = None,
+    columns: torch.Tensor | None = None,
 ) -> Iterator[Mapping[str, Array] | None]:
     """Yield after each pass: the inputs that show the side, which ends it, or nothing.
 
     ``rows`` is the length of the batch's axis of every input, the first one unless ``axes`` say otherwise.
+    Where ``columns`` are given, rows climb each to one of them, and as many as do show the side there.
     """
     arrays, climb = dict(start), None
     for step in count():
@@ -82,12 +84,16 @@ def seek(
         attempt = _try(watcher, arrays, known, watch, leaves)
         if attempt is None:
             return
-        if site in watch.seen and side in watch.seen[site].sides:
+        if columns is None and site in watch.seen and side in watch.seen[site].sides:
             yield arrays
             return
         yield None
-        climb = climb or _begin(attempt, side, known, rows, axes or {})
+        climb = climb or _begin(attempt, side, known, rows, axes or {}, columns)
         moved = None if climb is None or step >= climb.most else climb.step(attempt, step)
+        if columns is not None and climb is not None and (moved is None or climb.arrived.all()):
+            if climb.arrived.any():
+                yield arrays | climb.kept
+            return
         if moved is None:
             return
         arrays |= moved
@@ -171,8 +177,13 @@ class _Climb:
         self._axes = axes
         self._away = torch.full((len(targets),), torch.inf, dtype=torch.float64)
         self._shares = torch.full((len(targets),), _SHARE, dtype=torch.float64)
-        self._kept: dict[str, Array] = {}
+        self.kept: dict[str, Array] = {}
         self._gradients: dict[str, torch.Tensor] = {}
+
+    @property
+    def arrived(self) -> torch.Tensor:
+        """Which rows have come to the side."""
+        return self._away < 0
 
     def step(self, attempt: GradientPass, number: int) -> dict[str, Array] | None:
         """Take note of a pass and return the inputs of the next; ``None`` where nothing leads on."""
@@ -198,7 +209,7 @@ class _Climb:
                 change = gradient * self._by_row(name, -beyond.nan_to_num(0.0, 0.0, 0.0), gradient)
             else:
                 change = gradient.sign() * self._by_row(name, -span * self._shares, gradient)
-            moved[name] = moved_by(self._kept[name], change, self._known[name])
+            moved[name] = moved_by(self.kept[name], change, self._known[name])
         return moved
 
     def _learn(self, attempt: GradientPass, number: int) -> None:
@@ -227,8 +238,8 @@ class _Climb:
             old = self._gradients.get(name, torch.zeros_like(gradient))
             self._gradients[name] = torch.where(new, gradient.nan_to_num(0.0, 0.0, 0.0), old)
             array = attempt.arrays[name]
-            before = self._kept.get(name, array)
-            self._kept[name] = np.where(new.numpy(force=True), array, before).astype(array.dtype)
+            before = self.kept.get(name, array)
+            self.kept[name] = np.where(new.numpy(force=True), array, before).astype(array.dtype)
 
     def _by_row(self, name: str, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Return a value of each row, beside an input or its gradient."""
@@ -244,6 +255,7 @@ def _begin(
     known: Mapping[str, Domain],
     rows: int,
     axes: Mapping[str, int],
+    columns: torch.Tensor | None = None,
 ) -> _Climb | None:
     """Choose an element for every row of the nearest operand; ``None`` where no gradient leads on."""
     away = {
@@ -262,6 +274,10 @@ def _begin(
     each = away[place][places]
     ranks = (2 * torch.arange(rows) - rows).clamp(min=0) * each.shape[1] // rows
     own = each.argsort(1).gather(1, ranks[:, None])
+    if columns is not None:
+        if each.shape[1] <= int(columns.max()):
+            return None
+        own = columns[torch.arange(rows) % len(columns), None]
     return _Climb(side, known, place, places.gather(1, own)[:, 0], axes if rows > 1 else {})
 
 

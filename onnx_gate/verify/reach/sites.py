@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,6 +12,8 @@ from onnx_gate.verify.reach.rules import SIDES, Kind
 
 # What reads rows of weights.
 READ = frozenset(("embedding", "index", "_unsafe_index", "index_select", "gather"))
+# Of no more columns than this each is gone to on both sides.
+MOST_COLUMNS = 64
 # Tables with more rows than this are known by their first and last; ids of more are hashes.
 MOST_ROWS = 4096
 
@@ -61,6 +64,7 @@ class Seen:
     whether an element was exactly at it. ``rows`` are the rows of a table that were read.
     ``whole``: the operand holds integers. ``follows``: it has a gradient to the inputs, where asked.
     ``computed``: it, or what points into a table, is made of the inputs' values and is none of them.
+    ``columns``: which columns of an operand of few were on each side, one row a side.
     """
 
     sides: set[str] = field(default_factory=set)
@@ -71,6 +75,7 @@ class Seen:
     rows: torch.Tensor | None = None
     follows: bool | None = None
     computed: bool = False
+    columns: torch.Tensor | None = None
 
     @property
     def read(self) -> int:
@@ -84,10 +89,8 @@ class Seen:
         self.at, self.whole = self.at or other.at, self.whole or other.whole
         self.computed |= other.computed
         self.follows = other.follows if self.follows is None else self.follows or other.follows
-        if self.rows is None or other.rows is None or self.rows.shape != other.rows.shape:
-            self.rows = other.rows if self.rows is None else self.rows
-        else:
-            self.rows = self.rows | other.rows
+        self.rows = _joined(self.rows, other.rows)
+        self.columns = _joined(self.columns, other.columns)
 
     @property
     def moves(self) -> bool:
@@ -102,6 +105,24 @@ class Seen:
             return ()
         whole = self.rows if len(self.rows) <= MOST_ROWS else self.rows[[0, -1]]
         return () if bool(whole.all()) else site.sides
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a column has been on one side only."""
+        return self.columns is not None and not bool(self.columns.all())
+
+    def columns_left(self, site: DecisionSite) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the sides that some columns alone have not shown, with their numbers."""
+        if self.columns is not None:
+            for side, seen in zip(site.sides, self.columns, strict=True):
+                if seen.any() and not seen.all():
+                    yield side, (~seen).nonzero().reshape(-1)
+
+
+def _joined(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+    if one is None or other is None or one.shape != other.shape:
+        return other if one is None else one
+    return one | other
 
 
 def parts_of(site: DecisionSite, side: str) -> tuple[str, ...]:

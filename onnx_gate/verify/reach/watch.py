@@ -35,7 +35,7 @@ from onnx_gate.verify.reach.rules import (
     missing_asked,
 )
 from onnx_gate.verify.reach.shown import Call, Shown, rules_besides
-from onnx_gate.verify.reach.sites import READ, DecisionSite, Seen
+from onnx_gate.verify.reach.sites import MOST_COLUMNS, READ, DecisionSite, Seen
 from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 
@@ -233,7 +233,8 @@ class Watch(OperatorMode):
             site = self._shown.known_as(site)
         known = self._shown.seen.get(site)
         wanted = site in self._targets or self._follow
-        if known is not None and not wanted and known.at and not known.left(site):
+        whole = known is not None and known.at and not known.narrow and not known.left(site)
+        if whole and not wanted:
             return
         if rule.kind == "scale":
             scale = _scale(bound["result"])
@@ -272,6 +273,8 @@ class Watch(OperatorMode):
                 seen.sides = _sides(site, seen.at, low < 0 or high > 0)
             else:
                 seen.sides = _sides(site, low < 0, high > 0) | ({AT} if seen.at else set())
+                if distance.ndim == 2 and 1 < distance.shape[1] <= MOST_COLUMNS:
+                    seen.columns = torch.stack(((distance < 0).any(0), (distance > 0).any(0)))
         self._add(site, seen, operand, limit)
 
     def _is_computed(self, value: Any) -> bool:
