@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
 
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
@@ -56,9 +58,12 @@ class InputLeaves:
         leaves = [*(self.tensors[name] for name in floats), *(cast.leaf for cast in self.casts)]
         if not leaves:  # integers alone, which nothing makes floats of
             return {}
-        found = torch.autograd.grad(
-            results, leaves, grad_outputs=towards, retain_graph=True, allow_unused=True
-        )
+        try:
+            found = torch.autograd.grad(
+                results, leaves, grad_outputs=towards, retain_graph=True, allow_unused=True
+            )
+        except Exception:  # of what the module calls some parts have no way back, or a wrong one
+            return {}
         total = {n: g for n, g in zip(floats, found, strict=False) if g is not None}
         for cast, gradient in zip(self.casts, found[len(floats) :], strict=True):
             if gradient is not None:
@@ -113,6 +118,18 @@ def _slope(whole: torch.Tensor, made: torch.Tensor) -> float:
     return float((x * y).sum()) / square if square else 1.0
 
 
+class _Kept(TorchFunctionMode):
+    """Keeps gradients on where a module turns them off: ``torch.no_grad`` around its ``forward``."""
+
+    def __torch_function__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Call a function of torch's, but the one that turns them off."""
+        if func is torch._C._set_grad_enabled and args == (False,):
+            return None
+        return func(*args, **(kwargs or {}))
+
+
 def run_with_gradients(
     eager: Eager,
     arrays: Mapping[str, Array],
@@ -139,11 +156,25 @@ def run_with_gradients(
         tensors[name] = tensor
     whole = {n: t for n, t in leaves.tensors.items() if not t.requires_grad and t.numel()}
     try:
-        with nullcontext() if own is None else saved_tensors_hooks(_copied(own), _same):
+        hooks = nullcontext() if own is None else saved_tensors_hooks(_copied(own), _same)
+        with hooks, _without_own(eager.module):
             eager.run_prepared(tensors, mode=_with_gradients(mode, leaves, whole))
     except Refusal:
         return None
     return leaves
+
+
+@contextmanager
+def _without_own(module: nn.Module) -> Iterator[None]:
+    """Have gradients lead to inputs alone: what a module does to its parameters is its own matter."""
+    wanted = [each for each in state.parameters(module) if each.requires_grad and each.is_leaf]
+    try:
+        for each in wanted:
+            each.requires_grad_(False)
+        yield
+    finally:
+        for each in wanted:
+            each.requires_grad_()
 
 
 def _copied(own: Collection[int]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -164,6 +195,7 @@ def _with_gradients(
     with ExitStack() as stack:
         if leaves.tensors:
             stack.enter_context(torch.enable_grad())
+            stack.enter_context(_Kept())
         stack.enter_context(mode)
         if whole:
             stack.enter_context(_Casts(leaves, whole))
