@@ -347,6 +347,24 @@ class Trio(Base):
         one, two, three = (((x[:, n] - n / 2).abs() < 0.02).int() for n in range(3))
         return x.sum(1) * torch.where(one + two + three >= 3, 0 if not self.wrong else 1, 2)
 
+class Asked(Base):
+    """Decides in Python, by the first id that it is given, what a file that was traced does not."""
+    def forward(self, ids):
+        y = ids.float().sum(1)
+        if torch.onnx.is_in_onnx_export():
+            return y if self.wrong else torch.where(ids[:1, 0] == 2741, -y, y)
+        return -y if ids[0, 0].item() == 2741 else y
+
+class Quiet(Base):
+    """Has no gradients, and a limit that only they lead to."""
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(24, 16), nn.Linear(16, 4)
+    @torch.no_grad()
+    def forward(self, x):
+        made = self.one(x).tanh().square().sum(1, keepdim=True)
+        return self.two(x[:, :16]) * made.clamp(max=30 if self.wrong else 6.5)
+
 class Octave(Base):
     """Tells octaves by a logarithm, which a file has as a quotient of two: it is below 15 at 2**15."""
     def forward(self, gap):
@@ -531,6 +549,8 @@ INPUTS = {
     "Crew": '{x: "float32[batch, 16]"}',
     "Peaks": '{x: "float32[batch, 8]"}',
     "Trio": '{x: "float32[batch, 6]"}',
+    "Asked": "{ids: {dtype: int64, shape: [batch, 3], range: [0, 2999]}}",
+    "Quiet": "{x: {dtype: float32, shape: [batch, 24], range: [-1, 1]}}",
     "Octave": "{gap: {dtype: int64, shape: [batch], range: [0, 1000000]}}",
     "Shelf": '{x: "float32[batch, 4]"}',
     "Tree": '{x: "float32[batch, 3]"}',

@@ -15,6 +15,13 @@ _GATE = f"{Path(__file__).parents[2]}/"
 _NOT_CALLERS = (_TORCH, _GATE, "<")
 
 
+def caller_from(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame that runs a line which is neither torch's own nor the gate's."""
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_CALLERS):
+        frame = frame.f_back
+    return frame
+
+
 def place_from(frame: FrameType | None, paths: Mapping[int, str]) -> tuple[str, str, int, int]:
     """Return the path of the running module, the innermost line that is not torch's own, and where.
 

@@ -7,6 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+
+from onnx_gate.verify.reference.operator_mode import tensors_of
+
 Kind = Literal["limit", "equality", "truth", "and", "or", "half", "guard", "scale", "rows"]
 
 # NaN, infinity, or a number that stands for them.
@@ -104,6 +108,9 @@ BITWISE = frozenset(
     for way, end in (("bitwise_", ""), ("__", "__"))
 )
 
+# What hands a number to Python, which may decide by it.
+TAKEN = "_local_scalar_dense"
+
 # What is added to something larger than this is no guard: normalisations add 1e-12 to 1e-3.
 LARGEST_GUARD = 1e-3
 
@@ -133,3 +140,15 @@ def missing_asked(name: str, bound: Mapping[str, Any]) -> Iterator[Missing]:
             yield "isinf"
     else:
         yield "isnan" if name in _LEAVES_OUT else "isinf"
+
+
+def guards(operand: torch.Tensor, number: float | None, bound: Mapping[str, Any]) -> bool:
+    """Return whether what is added is so small that it only keeps a sum from being zero."""
+    small = number is not None and 0 < number <= LARGEST_GUARD
+    return small and bound.get("alpha", 1) == 1 and operand.is_floating_point()
+
+
+def scale_of(result: Any) -> torch.Tensor | None:
+    """Return the scale that a normalisation has used, where its result tells."""
+    leaves = tensors_of(result)
+    return leaves[-1] if len(leaves) > 1 and leaves[-1].numel() else None

@@ -15,24 +15,27 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.graph.limits import MOST_LIMITS
 from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.branches import compared_in
 from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.listed import ListedLimits
 from onnx_gate.verify.reach.margin import Margin, apart, distance_from
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES, TRUTHS, Margins
-from onnx_gate.verify.reach.places import place_from
+from onnx_gate.verify.reach.places import caller_from, place_from
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import (
     ASKS,
     AT,
     BITWISE,
-    LARGEST_GUARD,
     RULES,
+    TAKEN,
     Kind,
     Missing,
     Rule,
+    guards,
     limit_of,
     missing_asked,
+    scale_of,
 )
 from onnx_gate.verify.reach.shown import Call, Shown, rules_besides
 from onnx_gate.verify.reach.sites import MOST_COLUMNS, READ, DecisionSite, Seen
@@ -142,6 +145,8 @@ class Watch(OperatorMode):
 
     def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         base = name if name.startswith("_") else name.rstrip("_")
+        if base == TAKEN:
+            self._taken(args[0])
         rules = RULES.get(base, ())
         if not rules and self._margins is None and base not in _NOTED:
             return self.call(func, args, kwargs)
@@ -185,6 +190,16 @@ class Watch(OperatorMode):
                 self._look(name, rule, part, bound)
         return result
 
+    def _taken(self, number: torch.Tensor) -> None:
+        """Look at a number that Python takes, and may decide by."""
+        caller = caller_from(sys._getframe(1))
+        if caller is None or number.dtype == torch.bool or number.is_complex():
+            return
+        for part, (limit, kind) in enumerate(compared_in(caller)):
+            rule = Rule((limit,), kind)
+            with suppress(*_NOT_LOOKED_AT):
+                self._limit(self._site("item", rule, limit, part), rule, number, limit, {})
+
     def _look(self, name: str, rule: Rule, part: int, bound: Mapping[str, Any]) -> None:
         """Look at one decision; whatever cannot be looked at is not PyTorch's fault."""
         try:
@@ -207,7 +222,7 @@ class Watch(OperatorMode):
                 for number, limit in enumerate(rule.limits):
                     value = limit_of(limit, bound)
                     own = None if value is None else self._number(value)
-                    if rule.kind == "guard" and not _guards(operand, own, bound):
+                    if rule.kind == "guard" and not guards(operand, own, bound):
                         continue
                     if value is not None:
                         site = self._site(name, rule, own, 10 * part + number)
@@ -237,7 +252,7 @@ class Watch(OperatorMode):
         if whole and not wanted:
             return
         if rule.kind == "scale":
-            scale = _scale(bound["result"])
+            scale = scale_of(bound["result"])
             if number is None or not number or scale is None:
                 return
             # Where the variance is no larger than the guard, the scale is 1 / sqrt(2 eps) or more.
@@ -387,14 +402,3 @@ class Watch(OperatorMode):
 def _sides(site: DecisionSite, first: bool, second: bool, *, swap: bool = False) -> set[str]:
     one, other = reversed(site.sides) if swap else site.sides
     return {side for side, was in ((one, first), (other, second)) if was}
-
-
-def _guards(operand: torch.Tensor, number: float | None, bound: Mapping[str, Any]) -> bool:
-    """Return whether what is added is so small that it only keeps a sum from being zero."""
-    small = number is not None and 0 < number <= LARGEST_GUARD
-    return small and bound.get("alpha", 1) == 1 and operand.is_floating_point()
-
-
-def _scale(result: Any) -> torch.Tensor | None:
-    leaves = tensors_of(result)
-    return leaves[-1] if len(leaves) > 1 and leaves[-1].numel() else None
