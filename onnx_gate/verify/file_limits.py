@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx.shape_inference import infer_shapes
 
+from onnx_gate.graph.constants import array_of
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.limits import EQUAL, FileLimit, limits_of_values, sizes_named
 from onnx_gate.graph.steer import Steered
+from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.manifest import EXPORTERS
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.file_module import FileModule
@@ -51,8 +55,25 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
         # What cannot be read of a file for this costs no verdict.
         tracebacks.write(error)
         return
+    module = checker.setting.eager.module
+    if isinstance(module, FileModule):
+        own = onnx.load(str(module.path), load_external_data=False)
+        tables = _tables(exported.proto, exported.path.parent)
+        checker.explorer.other_tables = not tables <= _tables(own, module.path.parent)
     checker.explorer.numbers = (*checker.setting.numbers, *named)
     checker.explorer.besides = partial(limits_besides, checker.setting, graph)
+
+
+def _tables(proto: onnx.ModelProto, folder: Path) -> set[tuple[object, ...]]:
+    """Return what the tables that a file reads rows of hold: their forms, with a hash of their values."""
+    weights = constants(proto)
+    read = {node.input[0] for node in all_nodes(proto) if node.op_type == "Gather"}
+    arrays = (array_of(weights[name], folder) for name in read & weights.keys())
+    return {
+        (str(each.dtype), each.shape, blake2b(each.tobytes()).digest())
+        for each in arrays
+        if each.ndim > 1
+    }
 
 
 def limits_besides(

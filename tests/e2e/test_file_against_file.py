@@ -33,6 +33,10 @@ models:
     onnx: masked_too.onnx
     inputs: {x: "float32[batch, 8]", mask: {dtype: int64, shape: [batch, 8], range: [0, 1]}}
     outputs: {y: {where: mask}}
+  table:
+    reference: table.onnx
+    onnx: table_too.onnx
+    inputs: {ids: {dtype: int64, shape: [rows, 4], range: [0, 299999]}}
   misnamed:
     reference: network.onnx
     onnx: optimised.onnx
@@ -66,6 +70,15 @@ def fill(folder: Path) -> None:
         weights = {key: np.array(value, np.float32) for key, value in constants.items()}
         both_inputs: Inputs = [*x, ("mask", TensorProto.INT64, ["batch", 8])]
         onnx_files.save(folder / name, masked, weights, both_inputs, [("y", 8)])
+    rows = [
+        helper.make_node("Gather", ["table", "ids"], ["read"]),
+        helper.make_node("ReduceMean", ["read"], ["y"], axes=[1], keepdims=0),
+    ]
+    table = np.random.default_rng(0).normal(size=(300000, 3)).astype(np.float32)
+    words: Inputs = [("ids", TensorProto.INT64, ["rows", 4])]
+    onnx_files.save(folder / "table.onnx", rows, {"table": table}, words, [("y", 3)])
+    table[[1777, 241133]] = table[[241133, 1777]]
+    onnx_files.save(folder / "table_too.onnx", rows, {"table": table}, words, [("y", 3)])
     (folder / "onnx-gate.yml").write_text(MANIFEST)
     done = gate(
         "run", "--no-cache", "--remedies", "0", "--output", str(folder / "report"), cwd=folder
@@ -113,6 +126,13 @@ def test_outputs_are_joined_by_their_names_and_their_order_is_a_finding(run: Run
     model = run.model("swapped")
     assert {check.verdict for check in model.checks} == {"pass"}
     assert [finding.code for finding in model.findings if finding.severity == "error"] == ["OG115"]
+
+
+def test_every_row_of_a_table_that_is_another_is_read(run: Run) -> None:
+    model = run.model("table")
+    assert model.verdict == "diverged", run.output
+    wrong = [each.case for each in model.checks if each.verdict == "diverged"]
+    assert all(case.startswith("reached/every") for case in wrong), wrong
 
 
 def test_the_file_is_not_called_pytorch(run: Run) -> None:

@@ -37,6 +37,7 @@ class Explorer:
 
     ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
     ``weights`` are the file's: the rows of those that are not the module's are all to be read.
+    ``other_tables``: the file has tables that another file, which it is held against, has not.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
     limits that the file alone has, from the values of a case.
     """
@@ -48,6 +49,7 @@ class Explorer:
     made: dict[str, Case] = field(default_factory=dict)
     tried: int = 0
     weights: Weights | None = None
+    other_tables: bool = False
     opened: bool = False
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     _before: frozenset[DecisionSite] | None = None
@@ -141,7 +143,7 @@ class Explorer:
             purse,
             domains_at(self.spec, self.watcher, base.sizes),
             self.numbers,
-            self.weights is not None and bool(self.weights.unknown),
+            self.other_tables or (self.weights is not None and bool(self.weights.unknown)),
             self.made.keys(),
         )
         for draft in search.cases():
