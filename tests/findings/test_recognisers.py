@@ -766,6 +766,7 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
         ("Softmax", "softmax(-1)", ("Softmax", "float32", math.nan), "OG705", "a row of the mask"),
         ("Log", "x.logsumexp(1)", ("Exp", "float32", math.inf, 97.0), "OG704", "logsumexp"),
         ("Div", "x / (y + 1e-8)", ("Div", "float16", math.nan, 0.0, 0.0), "OG712", "in float16"),
+        ("Acos", "c.acos()", ("Acos", "float32", math.nan, 1.0000001), "OG712", "x.clamp(-1, 1)"),
         # no NaN is handed on: the exporter's own quotient has made it
         ("Where", "torch.atan2(x, y)", ("Div", "float32", math.nan, 0.0, 0.0), "", ""),
     ],

@@ -21,6 +21,8 @@ Hint = tuple[Code, str] | None
 Rule = Callable[[DivergenceFacts], Hint]
 
 _QUOTIENTS = ("Div", "Reciprocal")
+# Defined between -1 and 1.
+_OF_COSINES = ("Acos", "Asin", "Atanh")
 # What says in a line of source that something is divided by what is in it.
 _DIVIDES = re.compile(r"/|div|recip|norm|mean|std|var|softmax|cosine|fmod|remainder|%")
 _TINY = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?e-(?:[89]|[1-9]\d+))\b", re.I)
@@ -236,6 +238,9 @@ def domain(facts: DivergenceFacts) -> Hint:
     if op not in _PARTIAL or not facts.one_finite:
         return None
     where = "zero" if op in _QUOTIENTS else "zero or a negative number"
+    clamp = "min=1e-6"
+    if op in _OF_COSINES:
+        where, clamp = "a number beyond -1 or 1", "-1, 1"
     half = born is not None and born.dtype == "float16"
     constant = None if half else tiny_constant(facts)
     if constant is not None or _own_quotient(facts, op):
@@ -245,7 +250,7 @@ def domain(facts: DivergenceFacts) -> Hint:
     return codes.OG712, (
         f"{op} meets {where} on one side: {facts.diagnosis.against} has {facts.expected:.4g}, "
         f"{facts.check.runtime} {facts.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
-        "argument, x.clamp(min=1e-6)"
+        f"argument, x.clamp({clamp})"
     )
 
 
