@@ -104,6 +104,37 @@ def test_branches_of_a_condition_are_decisions_and_what_is_in_them() -> None:
     assert _seen(watcher)["", "cond", None] == ()
 
 
+class Bent(nn.Module):
+    """Decides in Python, by numbers of tensors and by its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most, self.parts = 4, 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean = x.mean().item()
+        if 0.25 < mean < 0.5:
+            x = -x
+        if self.parts > 1:
+            x = x + 1
+        if int(x.max()) >= self.most or x[0, 0].item() == 7:
+            x = x * 2
+        return x
+
+
+def test_numbers_that_python_takes_are_decided_by_what_they_are_compared_with() -> None:
+    watcher = Watcher(Eager(Bent(), ("x",)))
+    for mean in (0.0, 0.3):
+        watcher.run({"x": np.full((2, 3), mean, np.float32)})
+    items = {(s.limit, s.kind): seen for s, seen in watcher.seen.items() if s.operator == "item"}
+    assert items.keys() == {
+        *((limit, "limit") for limit in (0.25, 0.5, 4.0)),
+        (7.0, "equality"),
+    }
+    assert items[0.25, "limit"].sides >= {"below", "above"}
+    assert items[0.5, "limit"].sides == {"below"}
+
+
 def test_a_refusal_stays_one_and_shows_nothing() -> None:
     watcher = Watcher(Eager(Refusing().eval(), ("x",)))
     with pytest.raises(Refusal, match="too many"):
