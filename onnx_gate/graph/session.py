@@ -11,11 +11,9 @@ import onnx
 import onnxruntime as ort
 
 from onnx_gate.runtimes.base import Array, Refusal, contiguous
-from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession
+from onnx_gate.runtimes.onnxruntime import WEIGHTS_FOLDER, OnnxRuntimeSession
 from onnx_gate.runtimes.providers import CPU
 
-# The option of a session that says where the external data of a model lie.
-WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # A tensor, a sequence of tensors, or nothing where a node would not run.
 Value = Any
 

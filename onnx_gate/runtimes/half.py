@@ -15,7 +15,12 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.half_graph import DTYPES, limits, rounded_model
 from onnx_gate.runtimes.half_ranges import Scalars, Watched
-from onnx_gate.runtimes.onnxruntime import OnnxRuntime, OnnxRuntimeSession, session_options
+from onnx_gate.runtimes.onnxruntime import (
+    WEIGHTS_FOLDER,
+    OnnxRuntime,
+    OnnxRuntimeSession,
+    session_options,
+)
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.runtimes.providers import CPU
 
@@ -103,9 +108,8 @@ class HalfRuntime:
             options = session_options(threads)
             # It folds the casts of weights; those that round are kept.
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-            options.add_session_config_entry(
-                "session.model_external_initializers_file_folder_path", str(model.parent)
-            )
+            weights = spec.session_options.get(WEIGHTS_FOLDER, str(model.parent))
+            options.add_session_config_entry(WEIGHTS_FOLDER, weights)
             session = ort.InferenceSession(
                 rounded.model.SerializeToString(), options, providers=[CPU]
             )

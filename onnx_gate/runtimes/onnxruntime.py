@@ -23,6 +23,9 @@ from onnx_gate.runtimes.base import Array, ValueInfo, contiguous
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.runtimes.providers import CPU, NVIDIA, elsewhere, settings, shortened
 
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The option of a session that says where the external data of a model lie."""
+
 # What providers keep from one run to the next, which is no part of the report.
 _CACHES = Path.home() / ".cache" / "onnx-gate"
 _LEVELS = {

@@ -14,11 +14,11 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
-from onnx_gate.graph.session import WEIGHTS_FOLDER
 from onnx_gate.known import of_error
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import ModelError, RuntimeResult
 from onnx_gate.runtimes.base import Array, Refusal, Session
+from onnx_gate.runtimes.onnxruntime import WEIGHTS_FOLDER
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.loading import UNHEARD, Loading
 from onnx_gate.verify.stopwatch import Clock
@@ -31,7 +31,8 @@ class Sessions(dict[str, Session]):
 
     ``failures`` has the runtimes that cannot be judged, or not any more, with their errors; the
     others go on. ``seconds`` is what each took, and ``findings`` what each says of itself. ``weights`` is
-    the folder of the file's external data where that is not beside it, which ONNX Runtime alone heeds.
+    the folder of the file's external data where that is not beside it, which ONNX Runtime and ``half``
+    alone heed.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -24,7 +24,7 @@ from onnx_gate.report.model import (
 )
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes import state
-from onnx_gate.runtimes.half import HALF
+from onnx_gate.runtimes.half import HALF, Range
 from onnx_gate.verify import left_out
 from onnx_gate.verify.afterwards import (
     Explain,
@@ -61,7 +61,7 @@ from onnx_gate.verify.nonfinite import placed
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.probing import may_probe
 from onnx_gate.verify.progress import Emit, Progress
-from onnx_gate.verify.proposal import note, precision_of
+from onnx_gate.verify.proposal import Measured, note, precision_of
 from onnx_gate.verify.reach.code import named_in_code
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.remarks import Tried
@@ -161,7 +161,7 @@ def _by_blocks(
         "runtimes": walked.runtimes,
         "diagnosis": walked.diagnosis,
         "decisions": walked.decisions,
-        "precision": precision_of(walked.reduced, walked.measured),
+        **_of_bits(walked.reduced, walked.measured, walked.ranges),
     }
     if portion is not None and portion.count > 1:
         update["portion"] = Portion(index=portion.index, count=portion.count, of=portion.of)
@@ -259,16 +259,22 @@ def _verify(
     )
     findings = tuple(placed(checker, checks, findings, context.workspace))
     result = _result(spec, progress, verdict, checks, findings)
-    # No tolerance is meant for values that leave the range.
-    beyond = first_beyond(tally.ranges) is not None
-    measured = [m for m in tally.measured if m.runtime != HALF or not beyond]
     more = {
-        "precision": precision_of(reduced, measured),
         "runtimes": tally.runtimes,
         "decisions": decisions,
-        "headroom": headroom(tally.ranges),
+        **_of_bits(reduced, tally.measured, tally.ranges),
     }
     return result.model_copy(update=more), checker, exported
+
+
+def _of_bits(
+    reduced: Reduced | None, measured: Sequence[Measured], ranges: tuple[Range, ...]
+) -> dict[str, object]:
+    """Return what is reported of a file's bits: what they cost, and how near to its ends values were."""
+    # No tolerance is meant for values that leave the range.
+    beyond = first_beyond(ranges) is not None
+    meant = [each for each in measured if each.runtime != HALF or not beyond]
+    return {"precision": precision_of(reduced, meant), "headroom": headroom(ranges)}
 
 
 def _is_small(spec: ModelSpec, module: torch.nn.Module) -> bool:

@@ -55,11 +55,24 @@ WAYS = {"int4": (int4, 12), "int8": (int8, 35), "float16": (float16, 50)}
 TIMES = {"int4": 2.0, "int8": 100.0, "float16": 100.0}
 
 
-def verified(folder: Path, how: str, fault: bool) -> ModelResult:
+def overflow(proto: onnx.ModelProto, factor: str) -> None:
+    """Scale what a matrix makes up, beyond what float16 holds, and down again."""
+    (place, node) = next((i, n) for i, n in enumerate(proto.graph.node) if factor in n.input)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float16(60000), "by"))
+    values = ["v0", "v1", "v2", "v3", node.output[0]]
+    node.output[0] = values[0]
+    for step, kind in enumerate(("Mul", "Mul", "Div", "Div")):
+        scaled = helper.make_node(kind, [values[step], "by"], [values[step + 1]], f"{kind}{step}")
+        proto.graph.node.insert(place + 1 + step, scaled)
+
+
+def verified(folder: Path, how: str, fault: bool, beyond: bool = False) -> ModelResult:
     committed(folder, "dynamo")
     proto = onnx.load(folder / "model.onnx")
     make, least = WAYS[how]
     factors = make(proto)
+    if beyond:
+        overflow(proto, factors[3])
     if fault:  # the projection of the second of three layers, which have two each
         wrong = next(t for t in proto.graph.initializer if t.name == factors[3])
         values = numpy_helper.to_array(wrong)
@@ -103,3 +116,15 @@ def test_a_wrong_scale_is_found_in_its_layer(tmp_path: Path, how: str) -> None:
     assert result.diagnosis is not None
     assert result.diagnosis.blame == "reduced precision"
     assert result.diagnosis.cause.startswith("layers.1 computes something else")
+
+
+@pytest.mark.slow
+def test_what_overflows_float16_inside_of_a_block_is_found_as_a_device_stores_it(
+    tmp_path: Path,
+) -> None:
+    result = verified(tmp_path, "float16", fault=False, beyond=True)
+    wrong = {(check.runtime, check.block) for check in result.checks if check.verdict == "diverged"}
+    assert wrong == {("half", "layers.1"), ("half", "")}
+    assert result.headroom is not None
+    assert result.headroom.first is not None
+    assert result.headroom.first.op_type == "Mul"

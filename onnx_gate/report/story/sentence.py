@@ -166,7 +166,9 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
     room = model.headroom
     if room is not None and room.first is not None and _blames(model, "reduced precision"):
         why = headroom.beyond(room, line=where is None)
-        return Sentence(name, what, "", why, where, remedy=headroom.remedy(room))
+        # Block by block nothing is tried in float32.
+        tried = not any(codes.OG433.among(model.findings))
+        return Sentence(name, what, "", why, where, remedy=headroom.remedy(room) if tried else "")
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)
         if model.diagnosis is not None and model.diagnosis.cause:

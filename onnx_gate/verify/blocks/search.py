@@ -12,6 +12,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.runtimes.half import HALF
 from onnx_gate.text import listed
 from onnx_gate.verify.blocks.in_a_row import in_a_row
 from onnx_gate.verify.blocks.need import TIMES
@@ -59,7 +60,7 @@ class BlockSearch:
         missing = {self.torch.path(each) for each in before} & self.torch.divided.missing
         lacks = f"the file has no weight of {listed(sorted(missing), 3)}: " if missing else ""
         cause = f"{lacks}{who} something else on PyTorch's own values"
-        if self.torch.divided.reduced is not None:
+        if self.torch.divided.reduced is not None or bad.runtime in self._halves(spec):
             found = Diagnosis.undecided(
                 bad, "what its bits cost is more than is allowed there", cause
             )
@@ -105,6 +106,10 @@ class BlockSearch:
             repro=self.context.folder / REPRO,
             memory=_VALUES,
         )
+
+    def _halves(self, spec: ModelSpec) -> set[str]:
+        """Return the runtimes that round each 16-bit result, which says all that there is to look for."""
+        return {each.label for each in spec.runtimes if each.name == HALF}
 
     def _fed(self, stage: BlockStage, said: Said) -> bool:
         """Return whether the piece of a block is fed with all that PyTorch's block is given."""

@@ -11,11 +11,13 @@ from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import ModelSpec, RuntimeSpec, Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import RuntimeResult
+from onnx_gate.runtimes.half import HALF, Range
 from onnx_gate.verify.blocks.pieces import BlockStage
 from onnx_gate.verify.blocks.torch_side import BlockLine, TorchSide
 from onnx_gate.verify.compared import Comparer, Setting, Tally
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.half import ranges_of
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions
 from onnx_gate.verify.stopwatch import Clock
@@ -29,6 +31,12 @@ class StageRuns:
         self.file = context.folder / "blocks" / "piece.onnx"
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.results = {r.label: RuntimeResult(runtime=r.label, seconds=0.0) for r in spec.runtimes}
+        self.ranges: dict[str, Range] = {}
+
+    @property
+    def optimising(self) -> tuple[RuntimeSpec, ...]:
+        """The runtimes that change a graph to be faster: ``half`` computes each node by itself."""
+        return tuple(each for each in self.spec.runtimes if each.name != HALF)
 
     def judging(self, stage: BlockStage) -> ModelSpec:
         """Return the model's entry as it is for a stage: its own limits say nothing of values inside.
@@ -85,7 +93,11 @@ class StageRuns:
             own |= zip(stage.piece.outputs, answers, strict=False)
 
     def took(self, sessions: Sessions) -> None:
-        """Add what the runtimes of a stage have taken, and the first error of each."""
+        """Add what the runtimes of a stage have taken, the first error of each, and 16-bit results."""
+        for each in ranges_of(sessions.values()):  # a piece may make a value of another's again
+            name = each.watched.name
+            known = self.ranges.setdefault(name, each)
+            self.ranges[name] = max(known, each, key=lambda one: one.largest)
         errors = {result.runtime: result.error for result in sessions.results()}
         for label, seconds in sessions.seconds.items():
             result = self.results[label]

@@ -15,6 +15,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes import state
+from onnx_gate.runtimes.half import HALF
 from onnx_gate.text import binary_size
 from onnx_gate.verify.blocks.block_steps import expected_sizes, steps_of
 from onnx_gate.verify.blocks.cuts import divide_file
@@ -33,6 +34,7 @@ from onnx_gate.verify.blocks.walk import BlockWalk, Walked
 from onnx_gate.verify.context import Context, Reduced
 from onnx_gate.verify.export.export import export
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.half import with_half
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
 from onnx_gate.verify.inspect.known_weights import KnownWeights
@@ -79,7 +81,8 @@ def _unable(spec: ModelSpec) -> str:
         return "name the .safetensors file under weights, and build the model without them"
     if not _is_file(spec) and spec.export.exporter != "dynamo":
         return f"the exporter {spec.export.exporter} needs the weights; leave it out, which means dynamo"
-    other = next((r.label for r in spec.runtimes if not r.engine.plain), None)
+    others = (r for r in spec.runtimes if not r.engine.plain and r.name != HALF)
+    other = next((r.label for r in others), None)
     if other is not None:
         return (
             f"{other} does not read weights where they lie; name onnxruntime alone under runtimes"
@@ -160,6 +163,7 @@ def _verify(
     with progress.stage("inspect"):
         progress.findings += inspect_proto(spec, exported, divided.reduced)
     prepared = leave_out(prepared, exported)
+    spec = with_half(spec, exported.proto)
     clock = Clock()
     limit = _limit(spec)
     step = partial(progress.step, "verify")

@@ -13,6 +13,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.half import Range
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.blocks.at_operators import compared_inside
@@ -48,8 +49,8 @@ class Walked:
     """What has come of a way through a model, in the order of its stages.
 
     ``known`` is the number of blocks whose checks are an earlier run's, ``measured`` what fewer bits cost
-    at the end. ``seen`` is what the decisions of all that was judged were shown, ``None`` where the module
-    cannot be watched, and ``compared`` what was compared at its operator.
+    at the end, ``ranges`` how large 16-bit results were. ``seen`` is what decisions were shown, ``None``
+    where the module cannot be watched, and ``compared`` what was compared at its operator.
     """
 
     checks: list[Check] = field(default_factory=list)
@@ -59,6 +60,7 @@ class Walked:
     diagnosis: Diagnosis | None = None
     known: int = 0
     measured: Sequence[Measured] = ()
+    ranges: tuple[Range, ...] = ()
     seen: Mapping[DecisionSite, Seen] | None = None
     compared: set[ComparedSide] = field(default_factory=set)
 
@@ -87,7 +89,7 @@ class BlockWalk:
         self._keep, self._keys = keep, BlockKeys(torch, pairs)
         self._search = locate and BlockSearch(torch, context, limit, locate, runs.file.parent)
         self._pairs = (
-            PairRun(torch, clock, runs.file, spec.runtimes, runs.sessions) if pairs else None
+            PairRun(torch, clock, runs.file, runs.optimising, runs.sessions) if pairs else None
         )
         # What leads to these blocks is called on every machine; its decisions are the first one's.
         self._own, self._others = Watcher(torch.eager), Watcher(torch.eager)
@@ -124,6 +126,7 @@ class BlockWalk:
                     line.keep(read)
                 give_back()
         walked.seen = self._seen()
+        walked.ranges = tuple(self._runs.ranges.values())
         if not self._portion.ends:
             walked.runtimes, walked.experience = tuple(self._runs.results.values()), {}
             walked.findings += failure_findings(walked.runtimes)
