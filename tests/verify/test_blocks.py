@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -386,6 +387,18 @@ def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -
     assert not in_blocks(replace(spec, verify="whole", memory=20 << 10), tmp_path)
 
 
+def replaced(content: bytes, damage: str) -> bytes:
+    """Return a file whose header has its last tensor at another place, or its place in another form."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    last = max((n for n in header if n != "__metadata__"), key=lambda n: header[n]["data_offsets"])
+    by = {"overlap": -2, "gap": 2}.get(damage, 0)
+    kind = {"text": str, "fraction": float}.get(damage, int)
+    header[last]["data_offsets"] = [kind(each + by) for each in header[last]["data_offsets"]]
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content[end:] + b"\0\0"
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -395,6 +408,11 @@ def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -
         ("header only", "it ends before its header does: fetch"),
         ("header", "its header is damaged: it is no JSON object: fetch"),
         ("overlong tensor", "embed.weight does not have as many bytes as its shape takes: fetch"),
+        ("overlap", r"begins at byte \d+, what is before it ends at \d+: fetch"),
+        ("gap", r"begins at byte \d+, what is before it ends at \d+: fetch"),
+        ("tail", r"its tensors end at byte \d+, and the file at \d+: fetch"),
+        ("text", "the data_offsets of .* are not two whole numbers: fetch"),
+        ("fraction", "the data_offsets of .* are not two whole numbers: fetch"),
     ],
 )
 def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str, words: str) -> None:
@@ -412,8 +430,12 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str, words: st
         content = content[:20]
     elif damage == "header":
         content = content[:8] + b"\xff" + content[9:]
-    else:
+    elif damage == "tail":
+        content += b"\0"
+    elif damage == "overlong tensor":
         content = content.replace(b'"shape":[50,16]', b'"shape":[50,17]')
+    else:
+        content = replaced(content, damage)
     path.write_bytes(content)
     with pytest.raises(GateError, match=words) as caught:
         find_stored(spec.weights, tmp_path)

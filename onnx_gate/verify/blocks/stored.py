@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,10 +137,13 @@ def _entries(path: Path, shown: str) -> Iterator[tuple[str, Stored]]:
             if size < _BEGIN + max(length, 1):
                 raise ValueError("it is empty" if not size else "it ends before its header does")
             header = _parsed(file.read(length))
-        begin = _BEGIN + length
-        for name, entry in header.items():
-            if name != "__metadata__":
-                yield name, _entry(path, name, entry, begin, size)
+        entries = [
+            (name, _entry(path, name, entry, _BEGIN + length, size))
+            for name, entry in header.items()
+            if name != "__metadata__"
+        ]
+        _need_contiguous(entries, _BEGIN + length, size)
+        yield from entries
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise unreadable(path, shown, error) from error
 
@@ -154,7 +157,10 @@ def _parsed(header: bytes) -> Mapping[str, Any]:
 
 
 def _entry(path: Path, name: str, entry: Mapping[str, Any], begin: int, size: int) -> Stored:
-    first, last = entry["data_offsets"]
+    span = entry["data_offsets"]
+    if not isinstance(span, list) or [type(each) for each in span] != [int, int]:
+        raise ValueError(f"the data_offsets of {name} are not two whole numbers")
+    first, last = span
     shape = tuple(int(each) for each in entry["shape"])
     if entry["dtype"] not in _DTYPES:
         raise ValueError(f"its dtype {entry['dtype']} has no counterpart in both torch and ONNX")
@@ -164,3 +170,19 @@ def _entry(path: Path, name: str, entry: Mapping[str, Any], begin: int, size: in
     if not 0 <= first <= last or last - first != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{name} does not have as many bytes as its shape takes")
     return Stored(path, begin + first, last - first, shape, dtype, onnx_type)
+
+
+def _need_contiguous(entries: Sequence[tuple[str, Stored]], begin: int, size: int) -> None:
+    """Raise ``ValueError`` where tensors do not fill a file, each beginning where the one before ends.
+
+    The format asks for that, and its own reader refuses any other file.
+    """
+    end = begin
+    for name, stored in sorted(entries, key=lambda each: (each[1].offset, each[1].nbytes)):
+        if stored.offset != end:
+            raise ValueError(
+                f"{name} begins at byte {stored.offset}, what is before it ends at {end}"
+            )
+        end += stored.nbytes
+    if end != size:
+        raise ValueError(f"its tensors end at byte {end}, and the file at {size}")
