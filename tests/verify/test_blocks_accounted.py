@@ -72,6 +72,27 @@ def test_a_layer_that_a_file_leaves_out_is_said_to_be_missing(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("left_out", [False, True])
+def test_a_node_is_named_by_the_module_of_the_users_model(tmp_path: Path, left_out: bool) -> None:
+    """It is one of a block alone, or one of two that are judged together."""
+    committed(tmp_path, "torchscript")
+    proto = onnx.load(tmp_path / "model.onnx")
+    layers = [[n for n in proto.graph.node if n.name.startswith(f"/layers.{i}/")] for i in range(3)]
+    before, last = (layer[-1].output[0] for layer in layers[1:])
+    for node in proto.graph.node:
+        if left_out:
+            node.input[:] = [before if name == last else name for name in node.input]
+        elif node.name == "/layers.1/LayerNormalization":
+            next(a for a in node.attribute if a.name == "epsilon").f = 0.01
+    onnx.save(proto, tmp_path / "model.onnx")
+    diagnosis = verified(tmp_path).diagnosis
+    assert diagnosis is not None
+    assert diagnosis.node is not None
+    assert diagnosis.node.module == ("layers.2" if left_out else "layers.1")
+    assert diagnosis.cause.endswith(f" in {diagnosis.node.module}")
+
+
+@pytest.mark.slow
 def test_what_blocks_compute_of_no_input_is_accounted_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

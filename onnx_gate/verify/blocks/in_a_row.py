@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.blocks.parts import Between, Block
+from onnx_gate.verify.blocks.parts import Between, Block, put_at
 from onnx_gate.verify.blocks.pieces import BlockStage
 from onnx_gate.verify.blocks.staged import Leaves
 from onnx_gate.verify.blocks.torch_side import BlockLine, Said, TorchSide
@@ -25,7 +25,7 @@ class BlockRow(nn.Module):
 
     ``between`` makes what follows some blocks of what they have said; ``following`` make the other blocks
     of what they are given, the last of them ``None`` where the row ends with the model's outputs. Without
-    a ``first`` it begins with what leads to those.
+    a ``first`` it begins with what leads to those. All blocks are found at their paths in ``blocks``.
     """
 
     def __init__(
@@ -33,20 +33,22 @@ class BlockRow(nn.Module):
         first: Block | None,
         between: Callable[[Sequence[Leaves]], Between],
         following: Sequence[Callable[[Leaves], Block] | None],
+        blocks: Mapping[str, nn.Module],
     ) -> None:
         super().__init__()
-        self.first = first
-        self.__dict__["_on"] = (between, following)
+        for path, part in blocks.items():
+            put_at(self, path, part)
+        self.__dict__["_on"] = (first, between, following)
 
     def forward(
         self, inputs: list[torch.Tensor], values: Sequence[torch.Tensor] = ()
     ) -> dict[str, torch.Tensor]:
         """Call them with the model's inputs, and with what the first is given."""
-        between, following = self.__dict__["_on"]
+        first, between, following = self.__dict__["_on"]
         said = []
-        if self.first is not None:
-            self.first(values)
-            said.append(self.first.said)
+        if first is not None:
+            first(values)
+            said.append(first.said)
         for make in following:
             on_the_way = between(said)
             named = on_the_way(inputs)
@@ -95,7 +97,10 @@ def in_a_row(
         for of in (every[1:] if before else every)
     ]
     first = line.row[-1 - len(before) if stage.inside else -len(before)] if before else None
-    module = BlockRow(None if first is None else block(every[0], first), between, following)
+    paths = [torch_side.path(of) for of in every if of.inside]
+    blocks = {path: torch_side.staged.blocks[path] for path in paths}
+    begin = None if first is None else block(every[0], first)
+    module = BlockRow(begin, between, following, blocks)
     own = [line.case.arrays[name] for name in torch_side.eager.binding.order]
     inputs = {
         f"{parameter}.{index}": array

@@ -15,18 +15,20 @@ PARAMETER = "values"
 
 
 class Block(nn.Module):
-    """A block on its own; ``said`` is all that its last call has returned.
+    """A block on its own, found at its ``path``; ``said`` is all that its last call has returned.
 
-    ``names`` are those of the places that are compared. Parts of the model that it is given are ``shared``
-    with others.
+    ``names`` are those of the places that are compared. Parts of the model that it is given are lent.
     """
+
+    block: nn.Module
 
     def __init__(
         self, block: nn.Module, given: Leaves, path: str, names: Mapping[Place, str]
     ) -> None:
         super().__init__()
-        self.block = block
-        self.shared = nn.ModuleList(given.modules)
+        self.__dict__["block"] = block
+        self._lent = nn.ModuleList(given.modules)
+        put_at(self, path, block)
         self._given, self._path, self._names = given, path, dict(names)
         self.said: Leaves | None = None
 
@@ -35,7 +37,7 @@ class Block(nn.Module):
         at = dict(zip(self._given.at, values, strict=True))
         objects = self._given.restored(at, {})
         args, kwargs = self._given.value(at, objects)
-        call = Call(self._path, self.block, args, kwargs, objects, tuple(self.shared))
+        call = Call(self._path, self.block, args, kwargs, objects, tuple(self._lent))
         _, self.said = call.made()
         return _named(self.said, self._names)
 
@@ -76,6 +78,14 @@ class Between(nn.Module):
         # The block may write to what it is given.
         self.given = replace(given, at=given.copied())
         return _named(self.given, self._names)
+
+
+def put_at(module: nn.Module, path: str, part: nn.Module) -> None:
+    """Make a part that of a module at a path: what is said of it names what the user's model has there."""
+    *above, name = path.split(".")
+    for each in above:
+        module = module._modules.setdefault(each, nn.Module()) or module
+    module._modules[name] = part
 
 
 def _named(leaves: Leaves, names: Mapping[Place, str]) -> dict[str, torch.Tensor]:
