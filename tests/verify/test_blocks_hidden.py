@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
@@ -81,6 +82,66 @@ def fused(
     return verify(load(path).models[0], Context(folder, folder / "out"), lambda _: None)
 
 
+STACKED = """
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.key, self.out = nn.LayerNorm(64), nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        y = self.norm(x)
+        key = self.key(y + 100) - self.key(torch.full_like(y, 100))
+        return x + self.out(torch.tanh(key)), torch.stack((key, key.flip(-1)))
+
+
+class Stacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.head = nn.Linear(64, 8)
+
+    def forward(self, x):
+        keys = []
+        for layer in self.layers:
+            x, key = layer(x)
+            keys.append(key)
+        return self.head(x), torch.stack(keys)
+"""
+
+
+def stacked(folder: Path, wrong: bool) -> ModelResult:
+    """Verify a model by TorchScript's file, which stacks what the layers return in one node at the end."""
+    names: dict[str, Any] = {}
+    exec(compile(STACKED, "stacked.py", "exec"), names)
+    torch.manual_seed(0)
+    module = names["Stacked"]().eval()
+    (folder / "stacked.py").write_text(STACKED)
+    save_file(module.state_dict(), folder / "w.safetensors")
+    sizes, path = {"x": {0: "batch"}}, folder / "m.onnx"
+    example = (torch.randn(2, 5, 64),)
+    torch.onnx.export(module, example, path, input_names=["x"], dynamic_axes=sizes, dynamo=False)
+    if wrong:  # the keys of the second layer, on their way out alone
+        proto = onnx.load(path)
+        for node in proto.graph.node:
+            if node.op_type == "Unsqueeze" and node.name.startswith("/layers.1/"):
+                scaled = onnx.helper.make_node("Mul", [node.input[0], "scale"], ["scaled"])
+                node.input[0] = "scaled"
+                break
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.01), "scale"))
+        proto.graph.node.insert(list(proto.graph.node).index(node), scaled)
+        onnx.save(proto, path)
+    (folder / "onnx-gate.yml").write_text(
+        "version: 1\nmodels:\n  m: {model: stacked.py:Stacked, weights: w.safetensors, onnx: m.onnx, "
+        'verify: blocks, inputs: {x: "float32[batch, 5, 64]"}}\n'
+    )
+    spec = load(folder / "onnx-gate.yml").models[0]
+    return verify(spec, Context(folder, folder / "out"), lambda _: None)
+
+
 def judged(result: ModelResult) -> set[str]:
     return {check.output for check in result.checks if check.block}
 
@@ -113,3 +174,18 @@ def test_a_last_block_whose_end_is_hidden_is_judged_with_the_outputs(tmp_path: P
     assert result.verdict == "pass"
     assert "layers.0" in judged(result)
     assert "layers.1" not in judged(result)
+
+
+@pytest.mark.slow
+def test_what_layers_return_to_be_stacked_is_judged_with_their_rounding(tmp_path: Path) -> None:
+    """The file has it in no value of theirs: the piece behind the last layer computes it once more."""
+    result = stacked(tmp_path, wrong=False)
+    assert result.verdict == "pass", result.error
+    assert {"layers.0", "layers.1"} <= judged(result)
+
+
+@pytest.mark.slow
+def test_what_layers_return_to_be_stacked_is_found_wrong_at_the_end(tmp_path: Path) -> None:
+    result = stacked(tmp_path, wrong=True)
+    wrong = {c.output for c in result.checks if c.verdict == "diverged"}
+    assert wrong == {"1"}

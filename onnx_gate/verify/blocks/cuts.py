@@ -93,10 +93,10 @@ def divide_file(
         if number in way.found:
             way = way.from_given(number, call.given)
     way = way.settled(cutter.graph.outputs, prepared.call.outputs.arrays)
-    named = enumerate(zip(paths, call_names(paths), strict=True))
     calls = tuple(
-        BlockCall(path, name, way.given.get(n, {}), way.found.get(n, {}))
-        for n, (path, name) in named
+        BlockCall(call.path, name, way.given.get(n, {}), found, frozenset(call.said) - found.keys())
+        for n, (call, name) in enumerate(zip(called, call_names(paths), strict=True))
+        for found in [way.found.get(n, {})]
     )
     left_out = _left_out(paths, missing, skeleton)
     return Divided(exported, calls, parameters, outside, folder, reduced, way.narrow, left_out)

@@ -18,13 +18,14 @@ class BlockCall:
     """One call of a block in the exported program: the graph's values for its tensors, by their places.
 
     What the graph does not use is not among them. ``name`` is the path, with a number where the block is
-    called again.
+    called again. ``hidden`` are the places of what it returns, and a file has in no value.
     """
 
     path: str
     name: str
     inputs: Mapping[Place, str]
     outputs: Mapping[Place, str]
+    hidden: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,11 @@ class Block(nn.Module):
         self._given, self._path, self._names = given, path, dict(names)
         self.said: Leaves | None = None
 
+    @property
+    def takes(self) -> int:
+        """How many tensors it takes."""
+        return len(self._given.at)
+
     def forward(self, values: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Call the block with these tensors in the place of those that it was given."""
         at = dict(zip(self._given.at, values, strict=True))

@@ -86,7 +86,8 @@ class BlockSearch:
             return None
         # Where the file has not what the block is given, the piece begins before that.
         eager, arrays = said.eager, said.case.arrays
-        if stage.inside and not self.torch.judged_with(stage) and not self._fed(stage, said):
+        before = self.torch.judged_with(stage) or self.torch.made_again(stage)
+        if stage.inside and not before and not self._fed(stage, said):
             eager, inputs = in_a_row(self.torch, (), stage, said.line)
             arrays = {**arrays, **inputs}
         path = self.scratch / "wrong.onnx"

@@ -38,6 +38,7 @@ class BlockLine:
     ``own`` are those that a runtime has carried on itself, by its label; one that refuses them is in
     ``refused``. ``answers`` are what blocks have returned. ``row`` ends with what the next is called with;
     before that is what those before it were, where they are run in a row: on the case that is ``joined``.
+    ``again`` is what blocks were called with, by number, of which a later stage makes something anew.
     ``outputs`` are what the module returns in the end, ``refusal`` is why it does not. ``number`` is the
     step of a case that goes on by ``feedback``.
     """
@@ -48,6 +49,7 @@ class BlockLine:
     refused: dict[str, Refusal] = field(default_factory=dict)
     answers: list[Leaves] = field(default_factory=list)
     row: tuple[Leaves, ...] = ()
+    again: dict[int, Leaves] = field(default_factory=dict)
     joined: bool = False
     outputs: Outputs | None = None
     refusal: Refusal | None = None
@@ -114,6 +116,21 @@ class TorchSide:
         """Return the hidden blocks that a stage is judged with; what leads to a block comes of none."""
         return self.hidden(stage.number) if stage.inside or not stage.name else ()
 
+    def made_again(self, stage: BlockStage) -> tuple[BlockStage, ...]:
+        """Return the blocks before of which a stage's piece makes anew what the file has in no value.
+
+        As where keys and values are found in no layer, and are stacked behind the last: the piece of that
+        reads the layers' weights once more.
+        """
+        calls, read = self.divided.calls, stage.piece.parameters
+        own = self.path(stage) if stage.inside else None
+        return tuple(
+            each
+            for each in self.pieces.stages[1 : 2 * stage.number : 2]
+            if each.piece.outputs and calls[each.number].hidden and self.path(each) != own
+            if not read.isdisjoint(self.read_by(self.path(each)))
+        )
+
     def read_by(self, path: str) -> tuple[str, ...]:
         """Return the parameters that PyTorch's block reads."""
         return self.skeleton.named_in(self.staged.read_by(path))
@@ -121,7 +138,8 @@ class TorchSide:
     def parameters(self, stage: BlockStage) -> tuple[str, ...]:
         """Return the parameters that a stage needs beside those that are held throughout."""
         own = set(stage.piece.parameters)
-        for each in (*self.judged_with(stage), *([stage] if stage.inside else [])):
+        before = *self.judged_with(stage), *self.made_again(stage)
+        for each in (*before, *([stage] if stage.inside else [])):
             own |= set(self.read_by(self.path(each)))
         return tuple(sorted(own - self.pieces.held))
 

@@ -390,6 +390,8 @@ class BlockWalk:
             values = zip(stage.names, stage.piece.outputs, strict=True)
             own = {v: by_name[n] for n, v in values if n in by_name}
             line.known |= self._torch.divided.held(own)
+            if stage.inside and self._torch.divided.calls[stage.number].hidden and line.given:
+                line.again[stage.number] = line.given
             line.goes_on(part, len(self._torch.hidden(stage.number)))
         else:
             line.outputs = outputs
