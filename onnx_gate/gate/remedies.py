@@ -33,6 +33,7 @@ from onnx_gate.report.layout import Layout, slug
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.model.remedy import (
     MAX_PATCH,
+    Fresh,
     LineEdit,
     Remedies,
     Remedy,
@@ -163,7 +164,7 @@ class _Phase:
     def _with(
         self, result: ModelResult, spec: ModelSpec, every: Sequence[Candidate], outcome: Outcome
     ) -> ModelResult:
-        held, tried, failed = [], set(), []
+        held, tried, failed, fresh = [], set(), [], None
         for message in outcome.messages:
             number, holds = message.get("number"), message.get("holds")
             if not isinstance(number, int) or not 0 <= number < len(every):
@@ -171,7 +172,10 @@ class _Phase:
             tried.add(number)
             if holds is False and every[number].changes and not every[number].texts:
                 failed.append(_changes(every[number]))
-            if holds is True:
+            if holds is True and every[number].evidence:
+                (change,) = every[number].changes
+                fresh = Fresh(writer=spec.writer, export=change.value)
+            elif holds is True:
                 compared = message.get("compared")
                 held.append(
                     self._remedy(
@@ -181,7 +185,9 @@ class _Phase:
         folder = Layout(self.options.output).remedy(spec.name)
         if not any(remedy.made for remedy in held):
             remove_tree(folder)
-        kinds = {bool(remedy.rewrite) for remedy in held}
+        kinds = {bool(remedy.rewrite) for remedy in held} | (
+            {False} if fresh is not None else set()
+        )
         left = [
             n
             for n, each in enumerate(every)
@@ -192,6 +198,7 @@ class _Phase:
             tried=len(tried),
             left=len(left),
             failed=tuple(failed),
+            fresh=fresh,
             seconds=round(outcome.seconds, 3),
         )
         return result.model_copy(update={"remedies": remedies})

@@ -97,6 +97,16 @@ class ModelSpec:
         return made and self.export.exporter in EXPORTERS
 
     @property
+    def writer(self) -> str:
+        """What wrote the file that is shipped, as sentences call it; empty where the run writes it.
+
+        The script of ``export.command``, the function of ``export.exporter``, or the committed file.
+        """
+        if self.onnx is not None or self.exported_here:
+            return self.onnx or ""
+        return self.export.script if self.export.command is not None else self.export.exporter
+
+    @property
     def against(self) -> Against:
         """What the candidate is held against, as sentences call it."""
         return "PyTorch" if self.reference is None else "the reference"

@@ -15,7 +15,9 @@ class Candidate:
 
     ``changes`` are of the model's entry; with ``texts``, they are further inputs. ``texts`` has whole
     new texts of source files by their paths, relative to the manifest's folder, and ``rewrite`` the
-    pattern that they come from. ``fresh``: the committed ONNX file is exported anew.
+    pattern that they come from. ``fresh``: the committed ONNX file is exported anew. ``evidence``:
+    it is no remedy, as it takes what is shipped from what is verified, and says of the owner's script
+    that the module can be exported otherwise.
     """
 
     kind: RemedyKind
@@ -23,6 +25,7 @@ class Candidate:
     texts: Mapping[str, str] = field(default_factory=dict)
     rewrite: str = ""
     fresh: bool = False
+    evidence: bool = False
 
     @property
     def states(self) -> tuple[str, ...]:

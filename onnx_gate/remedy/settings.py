@@ -53,7 +53,9 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     if spec.model is None or any(codes.OG415.among(result.findings)):
         return
     if spec.onnx is not None:
-        yield Candidate("fresh export", fresh=True)
+        # In the place of one that is not here, as behind a pointer of Git LFS, it is nobody's.
+        if kind != "export":
+            yield Candidate("fresh export", fresh=True)
         return
     if blame != "optimiser":
         changes = result.error.changes if result.error is not None else ()
@@ -62,6 +64,8 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     # Last, as it makes the graph no better: it says what the graph is for.
     if fitting and kind is None:
         yield Candidate("inputs", fitting)
+    if blame != "optimiser" and spec.writer:
+        yield from _instead(spec)
 
 
 def _fitting(spec: ModelSpec, result: ModelResult) -> Iterator[KeyChange]:
@@ -84,10 +88,6 @@ def _exports(
     ``asked`` is, by exporters, what the error's own remedy says of them.
     """
     own = export_data(spec.export)
-    kept = {key: own[key] for key in ("example",) if key in own}
-    others = [each for each in EXPORTERS if each != spec.export.exporter]
-    if spec.export.command is not None or spec.export.exporter not in EXPORTERS:
-        others = list(EXPORTERS)
     tried: list[dict[str, Any]] = [
         {**{k: v for k, v in own.items() if k != key}, "exporter": spec.export.exporter}
         for key in own
@@ -97,8 +97,9 @@ def _exports(
         {**own, "options": {k: v for k, v in spec.export.options.items() if k != key}}
         for key in spec.export.options
     ]
-    tried += [{**kept, "exporter": each, **asked.get(each, {})} for each in others]
-    if spec.export.exporter in EXPORTERS and spec.export.command is None:
+    if not spec.writer:
+        others = [each for each in EXPORTERS if each != spec.export.exporter]
+        tried += [{**_kept(spec), "exporter": each, **asked.get(each, {})} for each in others]
         if spec.export.exporter == "dynamo" and spec.export.optimize is not False:
             tried.append({**own, "optimize": False})
         if unread:
@@ -106,6 +107,19 @@ def _exports(
     for each in tried:
         value = {key: given for key, given in each.items() if given != {}}
         yield Candidate("export", (KeyChange("export", value),))
+
+
+def _instead(spec: ModelSpec) -> Iterator[Candidate]:
+    """Yield what PyTorch's own exporters make in the place of the owner's: what is shipped stays."""
+    for each in EXPORTERS:
+        change = KeyChange("export", {**_kept(spec), "exporter": each})
+        yield Candidate("export", (change,), evidence=True)
+
+
+def _kept(spec: ModelSpec) -> dict[str, Any]:
+    """Return what an export says that holds for every exporter."""
+    own = export_data(spec.export)
+    return {key: own[key] for key in ("example",) if key in own}
 
 
 def _optimiser(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:

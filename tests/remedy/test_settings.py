@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.findings import codes
+from onnx_gate.manifest import EXPORTERS, ModelSpec
 from onnx_gate.manifest.load import load, load_bytes
 from onnx_gate.manifest.values.exports import ExportSpec
 from onnx_gate.remedy.settings import settings
 from onnx_gate.report.io import read_report
-from onnx_gate.report.model import ModelResult, Report
+from onnx_gate.report.model import ModelError, ModelResult, Report
+from onnx_gate.report.model.remedy import Fresh, Remedies
+from onnx_gate.report.story.remedied import tried
 from onnx_gate.report.story.story import tell
 from tests.support.gate import ROOT, gate
 
@@ -80,17 +83,21 @@ def of(names: str) -> list[str]:
     return [word for name in names.split() for word in ("--model", name)]
 
 
+def spec_of(name: str) -> ModelSpec:
+    return next(s for s in load(BROKEN / "onnx-gate.yml").models if s.name == name)
+
+
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Three examples of the broken ones: exported wrongly, stale, and fused wrongly."""
+    """Examples of the broken ones: exported wrongly, also by their own, stale, and fused wrongly."""
     folder = tmp_path_factory.mktemp("broken")
-    names = of("tanh-gelu stale-weights fused-gelu")
+    names = of("tanh-gelu baked-length stale-weights fused-gelu")
     return run(folder, BROKEN / "onnx-gate.yml", *names, "--remedies", "20")
 
 
 PATCHES = {
-    "tanh-gelu": """\
--    export: {exporter: "models/tanh_gelu.py:export"}
+    "baked-length": """\
+-    export: {exporter: torchscript}
 +    export: {exporter: dynamo}
 """,
     "fused-gelu": """\
@@ -105,7 +112,7 @@ def test_a_setting_that_holds_is_a_patch_of_the_manifest(broken: Report, name: s
     model = next(model for model in broken.models if model.name == name)
     assert model.verdict == "diverged"
     assert model.remedies is not None
-    (remedy,) = model.remedies.held
+    remedy = model.remedies.held[0]
     changed = [line for line in remedy.patch.splitlines()[2:] if line[0] in "+-"]
     assert "".join(f"{line}\n" for line in changed) == PATCHES[name]
     # And it is what the remedy says: the same text, where its lines are put in.
@@ -114,6 +121,55 @@ def test_a_setting_that_holds_is_a_patch_of_the_manifest(broken: Report, name: s
     assert tuple(text[edit.line - 1 :][: len(edit.old)]) == edit.old
     text[edit.line - 1 : edit.line - 1 + len(edit.old)] = edit.new
     load_bytes("\n".join(text).encode(), BROKEN / "onnx-gate.yml", on_disk=True)
+
+
+def test_what_an_own_exporter_writes_stays_and_what_holds_instead_is_evidence(
+    broken: Report,
+) -> None:
+    model = next(model for model in broken.models if model.name == "tanh-gelu")
+    assert model.remedies is not None
+    assert not model.remedies.held
+    assert model.remedies.fresh is not None
+    assert model.remedies.fresh.writer == "models/tanh_gelu.py:export"
+    assert model.remedies.fresh.export == {"exporter": "dynamo"}
+    (said,) = tried(model)
+    assert said.patch == ""
+    assert said.sentence.startswith("tried: a fresh export with {exporter: dynamo} holds, so it is")
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        ExportSpec("command", command="python release.py --out {output}"),
+        ExportSpec("release.py:export", opset=18),
+    ],
+)
+def test_no_remedy_takes_a_script_of_the_owner_from_what_is_verified(export: ExportSpec) -> None:
+    spec = replace(spec_of("fused-gelu"), export=export)
+    every = list(settings(spec, ModelResult(name=spec.name, verdict="diverged")))
+    assert [each.evidence for each in every][-2:] == [True, True]
+    for each in every:
+        made = each.changes[0].value["exporter"]
+        assert each.evidence is (made in EXPORTERS)
+
+
+def test_of_a_script_without_dynamic_axes_it_is_said_that_it_has_none() -> None:
+    found = codes.OG102.finding("m", data={"dims": {"height": 32}, "writer": "release.py"})
+    fresh = Fresh(writer="release.py", export={"exporter": "dynamo"})
+    red = ModelResult(
+        name="m", verdict="diverged", findings=(found,), remedies=Remedies(tried=1, fresh=fresh)
+    )
+    (said,) = tried(red)
+    assert said.sentence == (
+        "tried: a fresh export with {exporter: dynamo} holds, so it is release.py that exports "
+        "otherwise: it passes no dynamic axes for height"
+    )
+
+
+def test_nothing_is_put_in_the_place_of_a_file_that_is_not_here() -> None:
+    spec = spec_of("stale-weights")
+    pointer = ModelError(kind="export", code="OG208", message="it is a Git LFS pointer")
+    assert not list(settings(spec, ModelResult(name=spec.name, verdict="error", error=pointer)))
 
 
 def test_a_stale_file_is_exported_anew_and_left_beside_the_report(broken: Report) -> None:
@@ -168,7 +224,7 @@ def test_inputs_that_forward_refuses_are_put_right_and_what_nothing_mends_is_lef
 
 
 def test_no_float_file_is_offered_for_one_in_fewer_bits() -> None:
-    spec = next(s for s in load(BROKEN / "onnx-gate.yml").models if s.name == "stale-weights")
+    spec = spec_of("stale-weights")
     stale = ModelResult(name=spec.name, verdict="diverged")
     assert [each.kind for each in settings(spec, stale)] == ["fresh export"]
     note = codes.OG415.finding("the file computes in int8, the model in float32")
@@ -189,6 +245,6 @@ def test_sizes_that_an_export_holds_for_are_tried_last_where_the_manifest_has_no
     (spec,) = load_bytes(text.encode(), Path("onnx-gate.yml"), on_disk=False).models
     bound = codes.OG116.finding("m", data={"dimension": "seq", "sizes": [17, 48]})
     red = ModelResult(name="m", verdict="diverged", findings=(bound,))
-    tried = [each.changes for each in settings(spec, red)]
-    assert len(tried) > 1
-    assert ([(c.key, c.value) for c in tried[-1]] == [("dims.seq", [17, 48])]) is not named
+    every = [each.changes for each in settings(spec, red)]
+    assert len(every) > 1
+    assert ([(c.key, c.value) for c in every[-1]] == [("dims.seq", [17, 48])]) is not named

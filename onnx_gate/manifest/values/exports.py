@@ -27,6 +27,9 @@ OUTPUT = "{output}"
 COMMAND = "command"
 """What stands for the exporter where the owner's own script makes the file."""
 
+# How a script's name ends, among the words of a command.
+_SCRIPTS = (".py", ".sh")
+
 EXPORTERS = ("dynamo", "torchscript")
 """Those of PyTorch itself, which say in a file what the module says."""
 
@@ -192,6 +195,12 @@ class ExportSpec:
         Maybe[OnnxPath],
         Field(description=f"Where a `command` leaves its file that takes no `{OUTPUT}`."),
     ] = None
+
+    @property
+    def script(self) -> str:
+        """The script that ``command`` runs, or its key where none of its words is one."""
+        words = (self.command or "").split()
+        return next((word for word in words if word.endswith(_SCRIPTS)), f"export.{COMMAND}")
 
 
 def _one_maker(value: Any, inner: ValidatorFunctionWrapHandler) -> ExportSpec:

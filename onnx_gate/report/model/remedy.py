@@ -55,16 +55,28 @@ class Remedy(Frozen):
     compared: int | None = None
 
 
+class Fresh(Frozen):
+    """An export by PyTorch's own exporter that is green where the owner's script makes a red file.
+
+    It is evidence about ``writer``, the script or function, and no remedy: what is shipped is what that
+    writes. ``export`` is the manifest's ``export`` that was tried.
+    """
+
+    writer: str
+    export: dict[str, Any]
+
+
 class Remedies(Frozen):
     """What became of the remedies of one model, each on a copy and by the gate's own judge.
 
     ``held`` are in the order in which they are likely, ``tried`` counts them and those that did not
     hold, ``left`` are those for which the time was over. ``failed`` are the changes of the manifest
-    that did not. ``seconds`` is what trying took.
+    that did not. ``fresh`` is what was seen of the owner's own script. ``seconds`` is what trying took.
     """
 
     held: tuple[Remedy, ...] = ()
     tried: int = 0
     left: int = 0
     failed: tuple[tuple[SettingChange, ...], ...] = ()
+    fresh: Fresh | None = None
     seconds: float = 0.0

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import ModelResult
-from onnx_gate.report.model.remedy import Remedy
+from onnx_gate.report.model.remedy import Fresh, Remedy
 from onnx_gate.report.story.audited import flow
-from onnx_gate.text import counted, format_int, plain
+from onnx_gate.text import counted, format_int, listed, plain
 
 _NAME = 160
+_DIMS = 4
 REWRITES = {
     "size": "a size that stays in the graph",
     "where": "torch.where for a branch on values",
@@ -45,11 +48,27 @@ def tried(model: ModelResult) -> Iterator[TriedRemedy]:
         return
     for each in remedies.held:
         yield TriedRemedy(f"tried: {_what(each)} holds{_answers(each, model)}", each.patch)
-    if not remedies.held and remedies.tried:
+    if remedies.fresh is not None:
+        yield TriedRemedy(f"tried: {_seen(remedies.fresh, model)}")
+    elif not remedies.held and remedies.tried:
         left = ""
         if remedies.left:
             left = f", and {format_int(remedies.left)} more not for want of time"
         yield TriedRemedy(f"tried: {counted(remedies.tried, 'change')}{left}; none holds")
+
+
+def _seen(fresh: Fresh, model: ModelResult) -> str:
+    """Say what a fresh export that holds tells of the script that wrote the red one."""
+    writer, how = plain(fresh.writer, _NAME), flow(fresh.export)
+    found = f"a fresh export with {how} holds, so it is {writer} that exports otherwise"
+    fixed = [dim for finding in declared(model) for dim in finding.data.get("dims", {})]
+    dims = listed([plain(dim, 30) for dim in dict.fromkeys(fixed)], _DIMS)
+    return found + (f": it passes no dynamic axes for {dims}" if fixed else "")
+
+
+def declared(model: ModelResult) -> Iterator[Finding]:
+    """Yield the findings on axes that the owner's own file, or script, has not declared dynamic."""
+    yield from (each for each in codes.OG102.among(model.findings) if each.data.get("writer"))
 
 
 def _what(remedy: Remedy) -> str:
