@@ -277,7 +277,9 @@ def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Locat
     # Where the plain graph agrees there is no node of it to name, only the fusion: unless it is
     # another engine's kernels that run it.
     plain = blamed.plain_agrees is True and not has_own_kernels(subject.runtime)
-    if blamed.blame in _NOWHERE or plain or left < 1:
+    # A file of the owner's own that declares an input's axis as fixed is refused before any node.
+    fixed = bool(subject.spec.writer) and "expected" in subject.check.refusal
+    if blamed.blame in _NOWHERE or plain or fixed or left < 1:
         return Located()
     # What PyTorch has elsewhere is tried in the place of values, and may end a runtime's process.
     located, trouble = Bench(subject, left).apart(

@@ -104,20 +104,21 @@ def test_of_a_file_that_a_function_wrote_it_is_said_that_it_did(blame: Blame) ->
 def test_an_axis_is_named_in_the_function_that_wrote_the_file() -> None:
     bad = check("typical/0", "diverged", budget=41.0)
     cases = (
-        ("export.py:write", True, True),
-        ("export.py:write", False, False),
-        ("dynamo", True, False),
+        ("export.py:write", "export.py:write", "in export.py:write."),
+        ("command", "release.py", "in release.py."),
+        ("file", "a/b.onnx", "where a/b.onnx is exported."),
+        ("export.py:write", None, ""),
+        ("dynamo", "", ""),
     )
-    for exporter, declared, asked in cases:
-        data = {"declared": True} if declared else {}
+    for exporter, writer, asked in cases:
+        data = {} if writer is None else {"writer": writer, "dims": {"n": 3}}
         baked = Finding(code="OG102", severity="error", message="fixed in the graph", data=data)
         made = ExportInfo(exporter=exporter, opset=20, bytes=1, nodes=1)
         net = model("net", bad, verdict="diverged", findings=(baked,), export=made)
         said = str(sentence.of_model(net, "onnx-gate.yml"))
-        assert (
-            "ame that axis in dynamic_shapes (or dynamic_axes) in export.py:write." in said
-        ) is asked
-        assert ("with another exporter" in said) is not asked
+        assert (f"ame 'n' in dynamic_shapes (or dynamic_axes) {asked}" in said) is bool(asked)
+        assert (f"{writer} does not declare 'n' dynamic" in said) is bool(asked)
+        assert ("with another exporter" in said) is not bool(asked)
 
 
 def test_what_was_tried_and_does_not_hold_is_not_asked_for() -> None:
@@ -160,3 +161,22 @@ def test_what_leaves_a_range_is_scaled_back_into_it(largest: float, way: str) ->
     first = ValueRange(name="n", op_type="Mul", largest=largest, small=0.1)
     found = Headroom(dtype="float16", limit=65504, of=1, first=first, shared=True)
     assert way in headroom.remedy(found)
+
+
+def test_a_line_of_the_model_is_not_named_for_an_axis_that_a_script_does_not_declare() -> None:
+    bad = check("typical/0", "diverged", budget=41.0)
+    source = Source(file="net.py", line=11, code="interpolate(x, size=x.shape[-2:])")
+    diagnosis = Diagnosis(
+        runtime="onnxruntime", case=bad.case, output="y", blame="exporter", source=source
+    )
+    for writer, file, place in (
+        ("release.py", "release.py", "release.py"),
+        ("export.release", None, "onnx-gate.yml:7"),
+        ("", None, "net.py:11"),
+    ):
+        data = {"writer": writer, "dims": {"n": 3}}
+        baked = Finding(code="OG102", severity="error", message="fixed", file=file, data=data)
+        net = model(
+            *("net", bad), verdict="diverged", findings=(baked,), diagnosis=diagnosis, line=7
+        )
+        assert str(sentence.of_model(net, "onnx-gate.yml").place) == place

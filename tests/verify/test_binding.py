@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec
 from onnx_gate.runtimes.binding import bind
 from onnx_gate.verify.export.exported import Exported
-from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.inspect.inspect import inspect_graph, inspect_proto, join_inputs
 
 
 class Two(nn.Module):
@@ -117,3 +118,32 @@ def test_a_file_of_other_names_is_joined_in_the_order_of_forward(
     assert join_inputs(spec, exported) == joined
     findings = [f for f in inspect_graph(spec, exported) if f.code == "OG112"]
     assert len(findings) == warned
+
+
+@pytest.mark.parametrize(
+    ("export", "onnx_file", "writer", "file"),
+    [
+        (ExportSpec(), None, "", None),
+        (ExportSpec("command", command="python release.py {output}"), None, "release.py", True),
+        (ExportSpec("command", command="make {output}"), None, "export.command", None),
+        (ExportSpec("release.py:export"), None, "release.py:export", True),
+        (ExportSpec(), "two.onnx", "two.onnx", None),
+    ],
+)
+def test_an_axis_that_is_fixed_is_the_matter_of_who_wrote_the_file(
+    export: ExportSpec,
+    onnx_file: str | None,
+    writer: str,
+    file: bool | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "release.py").write_text("")
+    monkeypatch.setattr("onnx_gate.verify.inspect.inspect.workspace_of", lambda _: tmp_path)
+    shape = InputSpec("float32", ("batch",))
+    spec = ModelSpec("net", "models.py:Two", {"a": shape, "b": shape}, export=export)
+    exported = _file(tmp_path / "two.onnx", ["a", "b"])
+    exported.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
+    (found,) = inspect_proto(replace(spec, onnx=onnx_file), exported)
+    assert (found.code, found.data) == ("OG102", {"dims": {"batch": 3}, "writer": writer})
+    assert found.file == ("release.py" if file else None)

@@ -16,7 +16,7 @@ from onnx_gate.manifest import EXPORTERS
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.model.remedy import SettingChange
-from onnx_gate.report.story import diagnosed, headroom, locations, precision, summary
+from onnx_gate.report.story import diagnosed, headroom, locations, precision, remedied, summary
 from onnx_gate.report.story.extent import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.text import counted, format_int, listed, number, plain
@@ -117,7 +117,8 @@ class Sentence:
         subject = plain(self.subject or "", _NAME)
         text = ": ".join(part for part in (subject, self.what, reason) if part)
         # What an exception says has its line already.
-        text += f", {self.place}" if self.place and f"({self.place})" not in text else ""
+        said = f"({self.place})" in text or f" {self.place} " in text
+        text += f", {self.place}" if self.place and not said else ""
         return f"{text.rstrip('.')}. {self.told or self.action}".rstrip()
 
     @property
@@ -191,13 +192,26 @@ def _own_remedy(model: ModelResult, finding: Finding | None) -> str:
     if model.diagnosis is not None and model.diagnosis.remedy:
         return model.diagnosis.remedy
     writer = _writer(model)
-    if writer and finding is not None and finding.data.get("declared"):
-        return f"name that axis in dynamic_shapes (or dynamic_axes) in {writer}"
+    if finding is not None and finding.data.get("writer"):
+        return (
+            f"name {_undeclared(model)} in dynamic_shapes (or dynamic_axes) {_exporting(finding)}"
+        )
     # Of a wrong weight it is known where it came from: from who wrote it.
     other = finding is not None and finding.code != codes.OG417.code
     if other or not writer or not _blames(model, "exporter"):
         return ""
     return f"put it right in {writer}, which writes the file"
+
+
+def _undeclared(model: ModelResult) -> str:
+    """Return the dimensions that the owner's own file has as fixed sizes, as a part of a sentence."""
+    dims = dict.fromkeys(d for f in remedied.declared(model) for d in f.data.get("dims", {}))
+    return listed([f"'{plain(dim, 30)}'" for dim in dims], _SIZES)
+
+
+def _exporting(finding: Finding) -> str:
+    writer = plain(finding.data["writer"], _NAME)
+    return f"where {writer} is exported" if writer.endswith(".onnx") else f"in {writer}"
 
 
 def _writer(model: ModelResult) -> str:
@@ -339,6 +353,9 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
             if finding.data.get("refused"):
                 return line, "takes no such sizes", _sizes_that_fit(finding)
             return line, "was decided during the export", remedy
+        if finding.data.get("writer"):
+            said = f"{plain(finding.data['writer'], _NAME)} does not declare {_undeclared(model)}"
+            return "", f"{said} dynamic", remedy
         entry = CATALOGUE.get(finding.code)
         return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
     if diagnosis is None:

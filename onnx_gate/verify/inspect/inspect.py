@@ -48,7 +48,7 @@ def inspect_proto(
     return [
         *_shapes(exported.path, exported.proto),
         *_opset(exported),
-        *_inputs(spec, exported, reduced),
+        *_inputs(spec, exported, reduced, root),
         *inspect_sizes(spec, exported, root),
         *_nodes(exported.proto, root),
         *log_of_sigmoid(exported.proto, root),
@@ -128,7 +128,9 @@ def _opset(exported: Exported) -> Iterator[Finding]:
     )
 
 
-def _inputs(spec: ModelSpec, exported: Exported, reduced: Reduced | None) -> Iterator[Finding]:
+def _inputs(
+    spec: ModelSpec, exported: Exported, reduced: Reduced | None, root: Path | None
+) -> Iterator[Finding]:
     graph = {value.name: value for value in exported.proto.graph.input}
     joined = join_inputs(spec, exported)
     if len(joined) > 1 and not exported.input_names and not set(joined) & set(joined.values()):
@@ -167,8 +169,16 @@ def _inputs(spec: ModelSpec, exported: Exported, reduced: Reduced | None) -> Ite
                 yield codes.OG102.finding(
                     f"{dim!r} (axis {axis} of {name!r}) is declared dynamic and is the fixed "
                     f"size {size.dim_value} in the graph",
-                    data={"dims": {dim: size.dim_value}, "declared": True},
+                    file=_script(spec, root),
+                    data={"dims": {dim: size.dim_value}, "writer": spec.writer},
                 )
+
+
+def _script(spec: ModelSpec, root: Path | None) -> str | None:
+    """Return the owner's script that wrote the file, where it is one of the workspace."""
+    file = spec.writer.partition(":")[0]
+    known = root is not None and file != spec.onnx and bool(file)
+    return file if known and root is not None and (root / file).is_file() else None
 
 
 def _program(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
