@@ -162,7 +162,7 @@ def test_of_a_script_without_dynamic_axes_it_is_said_that_it_has_none() -> None:
     (said,) = tried(red)
     assert said.sentence == (
         "tried: a fresh export with {exporter: dynamo} holds, so it is release.py that exports "
-        "otherwise: it passes no dynamic axes for height"
+        "otherwise: it passes no dynamic axes for 'height'"
     )
 
 

@@ -180,3 +180,29 @@ def test_a_line_of_the_model_is_not_named_for_an_axis_that_a_script_does_not_dec
             *("net", bad), verdict="diverged", findings=(baked,), diagnosis=diagnosis, line=7
         )
         assert str(sentence.of_model(net, "onnx-gate.yml").place) == place
+
+
+@pytest.mark.parametrize(
+    ("code", "writer", "says"),
+    [
+        ("OG113", "a/b.onnx", "Call model.eval() before a/b.onnx is exported."),
+        ("OG113", "release.py", "Call model.eval() before the export in release.py."),
+        ("OG114", "release.py", "Call model.eval() before the export in release.py; what forward"),
+        ("OG114", "", "Look at what has changed."),
+    ],
+)
+def test_who_exported_in_training_mode_calls_eval(code: str, writer: str, says: str) -> None:
+    bad = check("typical/0", "diverged", budget=41.0)
+    diagnosis = Diagnosis(
+        runtime="onnxruntime",
+        case=bad.case,
+        output="y",
+        blame="stale artifact",
+        cause="the weight a.weight has other values",
+        remedy="look at what has changed",
+    )
+    found = Finding(code=code, severity="error", message="alive", data={"writer": writer})
+    net = model("net", bad, verdict="diverged", findings=(found,), diagnosis=diagnosis)
+    said = str(sentence.of_model(net, "onnx-gate.yml"))
+    assert says in said
+    assert ("other values" in said) is not bool(writer)

@@ -147,3 +147,29 @@ def test_an_axis_that_is_fixed_is_the_matter_of_who_wrote_the_file(
     (found,) = inspect_proto(replace(spec, onnx=onnx_file), exported)
     assert (found.code, found.data) == ("OG102", {"dims": {"batch": 3}, "writer": writer})
     assert found.file == ("release.py" if file else None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("class_hierarchy", "['net.Seg', 'torch.nn.modules.dropout.Dropout2d']", "OG113"),
+        (
+            "fx_node",
+            "%native_dropout : call_function[target=torch.ops.aten.native_dropout]",
+            "OG113",
+        ),
+        ("class_hierarchy", "['net.Seg', 'net.Noise', 'aten.rand_like']", "OG114"),
+    ],
+)
+def test_draws_that_a_dropout_was_taken_apart_into_are_its(
+    key: str, value: str, code: str, tmp_path: Path
+) -> None:
+    shape = InputSpec("float32", ("batch",))
+    spec = ModelSpec("net", "models.py:Two", {"a": shape, "b": shape}, onnx="two.onnx")
+    exported = _file(tmp_path / "two.onnx", ["a", "b"])
+    node = helper.make_node("RandomUniformLike", ["a"], ["drawn"], name="draw")
+    node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=value)
+    exported.proto.graph.node.append(node)
+    (found,) = inspect_proto(spec, exported)
+    assert found.code == code
+    assert found.data == {"node": "RandomUniformLike 'draw'", "writer": "two.onnx"}

@@ -79,9 +79,9 @@ def place_of_problem(problem: Problem, manifest: str) -> Place:
 def of_model(model: ModelResult, manifest: str) -> Location | None:
     """Return the line that the model's error names, else a finding of one, else its diagnosis."""
     sources: list[Finding | Source] = [*causes(model)]
-    if sources and causes(model)[0].data.get("writer"):
+    if any(each.data.get("writer") and not each.file for each in causes(model)[:1]):
         # No line of the model's is at fault where the owner's own file declares an axis fixed.
-        return of_source(causes(model)[0], manifest) or of_entry(model, manifest)
+        return of_entry(model, manifest)
     if model.error is not None and model.error.source is not None:
         sources.insert(0, model.error.source)
     if model.diagnosis is not None and model.diagnosis.source is not None:

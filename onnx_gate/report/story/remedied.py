@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnx_gate.findings import codes
-from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import ModelResult
 from onnx_gate.report.model.remedy import Fresh, Remedy
 from onnx_gate.report.story.audited import flow
-from onnx_gate.text import counted, format_int, listed, plain
+from onnx_gate.report.story.owned import undeclared
+from onnx_gate.text import counted, format_int, plain
 
 _NAME = 160
-_DIMS = 4
 REWRITES = {
     "size": "a size that stays in the graph",
     "where": "torch.where for a branch on values",
@@ -61,14 +59,8 @@ def _seen(fresh: Fresh, model: ModelResult) -> str:
     """Say what a fresh export that holds tells of the script that wrote the red one."""
     writer, how = plain(fresh.writer, _NAME), flow(fresh.export)
     found = f"a fresh export with {how} holds, so it is {writer} that exports otherwise"
-    fixed = [dim for finding in declared(model) for dim in finding.data.get("dims", {})]
-    dims = listed([plain(dim, 30) for dim in dict.fromkeys(fixed)], _DIMS)
-    return found + (f": it passes no dynamic axes for {dims}" if fixed else "")
-
-
-def declared(model: ModelResult) -> Iterator[Finding]:
-    """Yield the findings on axes that the owner's own file, or script, has not declared dynamic."""
-    yield from (each for each in codes.OG102.among(model.findings) if each.data.get("writer"))
+    dims = undeclared(model)
+    return found + (f": it passes no dynamic axes for {dims}" if dims else "")
 
 
 def _what(remedy: Remedy) -> str:

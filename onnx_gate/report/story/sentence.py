@@ -16,7 +16,7 @@ from onnx_gate.manifest import EXPORTERS
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.model.remedy import SettingChange
-from onnx_gate.report.story import diagnosed, headroom, locations, precision, remedied, summary
+from onnx_gate.report.story import diagnosed, headroom, locations, owned, precision, summary
 from onnx_gate.report.story.extent import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.text import counted, format_int, listed, number, plain
@@ -189,29 +189,16 @@ def _failed(model: ModelResult) -> tuple[tuple[SettingChange, ...], ...]:
 
 def _own_remedy(model: ModelResult, finding: Finding | None) -> str:
     """Return what to do about this very divergence, as where a function of the user's wrote the file."""
+    if finding is not None and owned.is_owned(finding):
+        return owned.remedy(model, finding)
     if model.diagnosis is not None and model.diagnosis.remedy:
         return model.diagnosis.remedy
     writer = _writer(model)
-    if finding is not None and finding.data.get("writer"):
-        return (
-            f"name {_undeclared(model)} in dynamic_shapes (or dynamic_axes) {_exporting(finding)}"
-        )
     # Of a wrong weight it is known where it came from: from who wrote it.
     other = finding is not None and finding.code != codes.OG417.code
     if other or not writer or not _blames(model, "exporter"):
         return ""
     return f"put it right in {writer}, which writes the file"
-
-
-def _undeclared(model: ModelResult) -> str:
-    """Return the dimensions that the owner's own file has as fixed sizes, as a part of a sentence."""
-    dims = dict.fromkeys(d for f in remedied.declared(model) for d in f.data.get("dims", {}))
-    return listed([f"'{plain(dim, 30)}'" for dim in dims], _SIZES)
-
-
-def _exporting(finding: Finding) -> str:
-    writer = plain(finding.data["writer"], _NAME)
-    return f"where {writer} is exported" if writer.endswith(".onnx") else f"in {writer}"
 
 
 def _writer(model: ModelResult) -> str:
@@ -339,7 +326,8 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
     diagnosis = model.diagnosis
     # That a weight is wrong says less than which one it is.
     noted = finding is None or finding.severity == "note" or finding.code == codes.OG417.code
-    if diagnosis is not None and diagnosis.cause and (noted or diagnosis.remedy):
+    known = (noted or diagnosis.remedy) if diagnosis is not None and diagnosis.cause else False
+    if diagnosis is not None and known and not owned.is_owned(finding):
         remedy = _remedy(finding.code) if finding is not None else ""
         action = remedy or _action(model, diagnosis)
         return "", plain(diagnosis.cause, _TEXT), action
@@ -353,11 +341,9 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
             if finding.data.get("refused"):
                 return line, "takes no such sizes", _sizes_that_fit(finding)
             return line, "was decided during the export", remedy
-        if finding.data.get("writer"):
-            said = f"{plain(finding.data['writer'], _NAME)} does not declare {_undeclared(model)}"
-            return "", f"{said} dynamic", remedy
         entry = CATALOGUE.get(finding.code)
-        return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
+        title = entry.title if entry is not None else plain(finding.message, _TEXT)
+        return "", owned.reason(model, finding) or title, remedy
     if diagnosis is None:
         return "", "", ""
     writer = _writer(model)

@@ -14,6 +14,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.graph import RANDOM
+from onnx_gate.graph.module_path import props_of
 from onnx_gate.graph.walk import all_nodes, constants, trains
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import first_line
@@ -28,6 +29,8 @@ from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
 from onnx_gate.verify.source_lines import at, finding_at, of_node, workspace_of
 
 _SMALL_BYTES = 1024
+# Where the exporter notes what a node was made of: the modules around it, and the operator.
+_SAYING_WHAT = ("class_hierarchy", "fx_node")
 
 
 def inspect_graph(
@@ -50,7 +53,7 @@ def inspect_proto(
         *_opset(exported),
         *_inputs(spec, exported, reduced, root),
         *inspect_sizes(spec, exported, root),
-        *_nodes(exported.proto, root),
+        *_nodes(spec, exported.proto, root),
         *log_of_sigmoid(exported.proto, root),
         *_program(spec, exported, root),
         *inspect_loads(spec.targets, exported.proto, root),
@@ -188,18 +191,19 @@ def _program(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator
         yield from float64_inside(program, {s.dtype for s in spec.inputs.values()}, root)
 
 
-def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
+def _nodes(spec: ModelSpec, proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
     known = constants(proto)
     for node in all_nodes(proto):
         code, text = codes.OG113, ""
-        if node.op_type in RANDOM:
+        alive = node.op_type == "Dropout" and _true(node, 2, known)
+        if alive or (node.op_type in RANDOM and _of_dropout(node)):
+            text = "Dropout is alive in the graph ({}): it was exported in training mode"
+        elif node.op_type in RANDOM:
             code = codes.OG114
             text = (
                 "the graph draws random numbers ({}): every run gives another result, and none of "
                 "them can be verified. Draw outside the model and pass the numbers in"
             )
-        elif node.op_type == "Dropout" and _true(node, 2, known):
-            text = "Dropout is alive in the graph ({}): it was exported in training mode"
         elif node.op_type == "BatchNormalization" and trains(node):
             text = (
                 "BatchNormalization uses the statistics of the batch ({}): it was exported in "
@@ -208,7 +212,14 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
         if text:
             source = of_node(node, root)
             named = _named(node) + at(source)
-            yield finding_at(code, text.format(named), source, data={"node": named})
+            data = {"node": named} | ({"writer": spec.writer} if spec.writer else {})
+            yield finding_at(code, text.format(named), source, data=data)
+
+
+def _of_dropout(node: onnx.NodeProto) -> bool:
+    """Return whether the exporter has taken a dropout apart, and the node draws for it."""
+    notes = props_of(node)
+    return any("dropout" in notes.get(f"pkg.torch.onnx.{key}", "") for key in _SAYING_WHAT)
 
 
 def _true(node: onnx.NodeProto, index: int, known: Mapping[str, onnx.TensorProto]) -> bool:
