@@ -114,7 +114,7 @@ def _exchanged(subject: Subject, eager: Eager, expected: Outputs) -> Cause | Non
     place = f"in {exporter}" if ":" in exporter else "where the file is written"
     for told, turned in _exchanges(expected.names, subject):
         if all(turned(case, answers) for case in (own, ordinary)):
-            return Cause(told, f"exchange them {place}, or in the manifest")
+            return Cause(told, f"exchange them {place}")
     return None
 
 

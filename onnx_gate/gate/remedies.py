@@ -33,7 +33,7 @@ from onnx_gate.report.layout import Layout, slug
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.model.remedy import (
     MAX_PATCH,
-    Fresh,
+    FreshExport,
     LineEdit,
     Remedies,
     Remedy,
@@ -174,7 +174,7 @@ class _Phase:
                 failed.append(_changes(every[number]))
             if holds is True and every[number].evidence:
                 (change,) = every[number].changes
-                fresh = Fresh(writer=spec.writer, export=change.value)
+                fresh = FreshExport(writer=spec.writer, export=change.value)
             elif holds is True:
                 compared = message.get("compared")
                 held.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -126,28 +126,39 @@ class Comparer(Generic[_R]):
         inputs is granted there; and beyond the values of those, where scales saturate, whatever is
         finite.
         """
-        usual: dict[tuple[str, str], float] = {}
-        for check in checks:
-            chosen = check.case not in self.tally.unchosen
-            if check.metrics is not None and chosen and check.verdict == "pass":
-                key = check.runtime, check.output
-                usual[key] = max(usual.get(key, 0.0), check.metrics.max_abs)
+        granted = self._granted([check for check in checks if check.verdict == "pass"], checks)
         judged = [
             check.model_copy(update={"advice": True})
-            if check.verdict == "diverged"
-            and check.case in self.tally.unchosen
-            and check.metrics is not None
-            and not check.metrics.nonfinite
-            and (
-                self.tally.unchosen[check.case]
-                or check.metrics.max_abs
-                <= DEFAULT_AUTO * usual.get((check.runtime, check.output), 0.0)
-            )
+            if check.verdict == "diverged" and _key(check) in granted
             else check
             for check in checks
         ]
+        # Where every ordinary check passes, as with the tolerance that is proposed, this is granted.
+        then = self._granted(checks, checks)
+        self.tally.measured = [m for m in self.tally.measured if _key(m) not in then]
         self.tally.findings += advice([check for check in judged if check.advice])
         return tuple(judged)
+
+    def _granted(self, right: Iterable[Check], checks: Iterable[Check]) -> set[tuple[str, ...]]:
+        """Return which of ``checks``, of cases that nobody chose, decide nothing beside those ``right``."""
+        beyond = self.tally.unchosen
+        usual: dict[tuple[str, str], float] = {}
+        for check in right:
+            if check.metrics is not None and check.case not in beyond:
+                key = check.runtime, check.output
+                usual[key] = max(usual.get(key, 0.0), check.metrics.max_abs)
+        return {
+            _key(check)
+            for check in checks
+            if check.case in beyond
+            and check.metrics is not None
+            and not check.metrics.nonfinite
+            and (
+                beyond[check.case]
+                or check.metrics.max_abs
+                <= DEFAULT_AUTO * usual.get((check.runtime, check.output), 0.0)
+            )
+        }
 
     def one(
         self,
@@ -246,11 +257,7 @@ class Comparer(Generic[_R]):
         elif self.setting.reduced is not None:
             for each, size in _largest(case).items():
                 self.tally.largest[each] = max(size, self.tally.largest.get(each, 0.0))
-        # What a file with integers costs is measured where its scales were taken from.
-        measured = self.setting.reduced is not None and (
-            self.setting.reduced.is_half or not unchosen
-        )
-        if measured and check.metrics is not None and label != STORED:
+        if self.setting.reduced is not None and check.metrics is not None and label != STORED:
             actual = candidate if selected is None else selected.of(candidate)
             self._measure(case, check, actual, expected)
         return check.model_copy(update={"outside": outside, "resolution": resolution})
@@ -283,6 +290,10 @@ def learn(
         if positions is not None and is_floating(array.dtype):
             array = positions.of(array)
         experience.setdefault(name, Experience()).learn(array)
+
+
+def _key(check: Check | Measured) -> tuple[str, ...]:
+    return check.runtime, check.case, check.output
 
 
 def _largest(case: Case) -> dict[str, float]:

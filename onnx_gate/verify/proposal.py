@@ -11,6 +11,9 @@ import numpy as np
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.change import tolerance_data
+from onnx_gate.manifest.nesting import name_in_file
 from onnx_gate.report.model.diagnosis import Precision, Proposal
 from onnx_gate.report.story.precision import kind_line
 from onnx_gate.runtimes.base import Array
@@ -82,17 +85,41 @@ def note(reduced: Reduced) -> Finding:
     )
 
 
-def precision_of(reduced: Reduced | None, measured: Iterable[Measured]) -> Precision | None:
-    """Return how a file computes in fewer bits, and what tolerance is for that."""
+def precision_of(
+    reduced: Reduced | None,
+    measured: Iterable[Measured],
+    spec: ModelSpec,
+    graph: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+) -> Precision | None:
+    """Return how a file computes in fewer bits, and what tolerance is for that.
+
+    ``graph`` is what the file calls what PyTorch, or the manifest, calls ``outputs``.
+    """
     if reduced is None:
         return None
     # Each result of half precision is rounded once more in one runtime than in another.
     least = USUAL_DB if reduced.is_half else LEAST_DB
     more = {
         "operators": dict(sorted(reduced.operators.items())),
-        "proposals": propose(measured, least, reduced.dtype),
+        "proposals": tuple(_had(each, spec) for each in propose(measured, least, reduced.dtype)),
+        "names": _names(spec, graph, outputs),
     }
     return _kind(reduced).model_copy(update=more)
+
+
+def _had(proposal: Proposal, spec: ModelSpec) -> Proposal:
+    """Return a proposal that says so where the manifest has it already."""
+    given = (spec.outputs or {}).get(proposal.output) or spec.tolerance
+    return proposal.model_copy(update={"had": tolerance_data(given) == proposal.tolerance})
+
+
+def _names(spec: ModelSpec, graph: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
+    """Return what outputs have to be called in the manifest, as the file does; empty as they are."""
+    said = {name_in_file(name, spec.inputs) for name in outputs}
+    if spec.reference is not None or len(graph) != len(outputs) or said == set(graph):
+        return {}
+    return dict(zip(outputs, graph, strict=True))
 
 
 def _kind(reduced: Reduced) -> Precision:

@@ -161,7 +161,7 @@ def _by_blocks(
         "runtimes": walked.runtimes,
         "diagnosis": walked.diagnosis,
         "decisions": walked.decisions,
-        **_of_bits(walked.reduced, walked.measured, walked.ranges),
+        **_of_bits(spec, walked.reduced, walked.measured, walked.ranges),
     }
     if portion is not None and portion.count > 1:
         update["portion"] = Portion(index=portion.index, count=portion.count, of=portion.of)
@@ -262,19 +262,35 @@ def _verify(
     more = {
         "runtimes": tally.runtimes,
         "decisions": decisions,
-        **_of_bits(reduced, tally.measured, tally.ranges),
+        **_of_bits(
+            spec,
+            reduced,
+            tally.measured,
+            tally.ranges,
+            checker.setting.graph_outputs,
+            tuple(tally.experience),
+        ),
     }
     return result.model_copy(update=more), checker, exported
 
 
 def _of_bits(
-    reduced: Reduced | None, measured: Sequence[Measured], ranges: tuple[Range, ...]
+    spec: ModelSpec,
+    reduced: Reduced | None,
+    measured: Sequence[Measured],
+    ranges: tuple[Range, ...],
+    graph: Sequence[str] = (),
+    outputs: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return what is reported of a file's bits: what they cost, and how near to its ends values were."""
+    """Return what is reported of a file's bits: what they cost, and how near to its ends values were.
+
+    ``graph`` is what the file calls what PyTorch, or the manifest, calls ``outputs``.
+    """
     # No tolerance is meant for values that leave the range.
     beyond = first_beyond(ranges) is not None
     meant = [each for each in measured if each.runtime != HALF or not beyond]
-    return {"precision": precision_of(reduced, meant), "headroom": headroom(ranges)}
+    precision = precision_of(reduced, meant, spec, graph, outputs)
+    return {"precision": precision, "headroom": headroom(ranges)}
 
 
 def _is_small(spec: ModelSpec, module: torch.nn.Module) -> bool:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 import torch
 
+from onnx_gate.manifest import InputSpec, ModelSpec, Tolerance
 from onnx_gate.report.io import read_report
-from onnx_gate.report.model import ModelResult
-from onnx_gate.report.model.diagnosis import Precision
+from onnx_gate.report.model import Check, ModelResult
+from onnx_gate.report.model.check import Metrics
+from onnx_gate.report.model.diagnosis import Precision, Proposal
 from onnx_gate.report.story import precision as words
+from onnx_gate.verify.compared import Comparer, Setting, Tally
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.inspect.reduced import reduced_precision
-from onnx_gate.verify.proposal import Measured, note, propose
+from onnx_gate.verify.proposal import Measured, note, precision_of, propose
 from tests.support import quantised
 from tests.support.gate import gate, run_few
 from tests.support.quantised import HOW, SHAPES
@@ -203,12 +210,16 @@ def measured(
     return Measured("ort", case, "logits", {"batch": 2}, drawn, cosine, snr, agreeing, 20)
 
 
+def made_of(proposals: tuple[Proposal, ...], names: dict[str, str] | None = None) -> Precision:
+    return Precision(how="static", dtype="int8", proposals=proposals, names=names or {})
+
+
 def test_a_proposal_leaves_what_two_draws_are_apart() -> None:
     (proposal,) = propose([measured(30.0, 0.9995), measured(34.0, 0.9998, "b")])
     assert proposal.case == "a"
     assert (proposal.margin_db, proposal.draws) == (4.0, 1)
     assert proposal.tolerance == {"cosine": 0.9987, "snr_db": 26.0, "top1": 0.92}
-    assert words.yaml((proposal,)) == "tolerance: {cosine: 0.9987, snr_db: 26, top1: 0.92}"
+    assert words.yaml(made_of((proposal,))) == "tolerance: {cosine: 0.9987, snr_db: 26, top1: 0.92}"
 
 
 def test_a_proposal_without_draws_or_agreement() -> None:
@@ -229,9 +240,59 @@ def test_nothing_is_proposed_for_what_fewer_bits_do_not_explain() -> None:
 
 def test_two_outputs_have_a_tolerance_each() -> None:
     checks = [measured(30.0, 0.9995), Measured("ort", "a", "a.b", {}, False, 0.9, 24.0)]
-    text = words.yaml(propose(checks))
+    text = words.yaml(made_of(propose(checks)))
     assert text.startswith("outputs: {logits: {cosine: ")
     assert '"a.b": {cosine: ' in text
+
+
+REDUCED = Reduced("static", "int8", {})
+SPEC = ModelSpec("net", "m.py:Net", {"x": InputSpec("float32", ("batch",))})
+
+
+def test_outputs_are_called_what_the_manifest_has_to_call_them() -> None:
+    checks = [measured(30.0, 0.9995)]
+    checks = [*(replace(each, output="0") for each in checks), replace(checks[0], output="2")]
+    made = precision_of(REDUCED, checks, SPEC, ("linear_4", "cat_2", "cat_3"), ("0", "1", "2"))
+    assert made is not None
+    text = words.yaml(made)
+    assert re.findall(r"(\w+): [{n]", text) == ["outputs", "linear_4", "cat_2", "cat_3"]
+    assert "cat_2: null" in text
+    # As the model and the file both call them they stay.
+    same = precision_of(REDUCED, checks, SPEC, ("2", "0"), ("0", "2"))
+    assert same is not None
+    assert words.yaml(same).startswith("outputs: {0: {cosine")
+
+
+def test_what_the_manifest_has_is_not_proposed_again() -> None:
+    checks = [measured(30.0, 0.9995), measured(34.0, 0.9998, "b")]
+    had = replace(SPEC, tolerance=Tolerance(cosine=0.9987, snr_db=26.0, top1=0.92))
+    for spec, again in ((SPEC, False), (had, True)):
+        made = precision_of(REDUCED, checks, spec)
+        assert made is not None
+        assert ("Paste" in words.reason_and_action(made)[1]) is not again
+
+
+def test_what_counts_of_cases_that_nobody_chose_is_measured() -> None:
+    """A tolerance of the ordinary cases alone was red, and proposed anew, where others count."""
+    metrics = {"ordinary": 1.0, "near": 2.0, "far": 90.0, "beyond": 90.0}
+    checks = [
+        Check(
+            runtime="ort",
+            suite="typical",
+            case=case,
+            output="y",
+            verdict="diverged",
+            metrics=Metrics(elements=1, max_abs=error, max_rel=0.0, rms=0.0),
+        )
+        for case, error in metrics.items()
+    ]
+    tally: Tally[Any] = Tally(
+        measured=[Measured("ort", case, "y", {}, False, 0.9, 25.0) for case in metrics],
+        unchosen={"near": False, "far": False, "beyond": True},
+    )
+    setting = Setting(spec=SPEC, graph_outputs=(), workspace=Path(), threads=1, reduced=REDUCED)
+    Comparer(setting, tally).settled(checks)
+    assert [each.case for each in tally.measured] == ["ordinary", "far"]
 
 
 def test_the_words() -> None:

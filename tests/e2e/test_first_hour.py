@@ -34,7 +34,7 @@ TOLD = {
     "meant under dims",
     "compiled": "ONNX computes what PyTorch computes",
     "exchanged-inputs": "the file takes 'h0' for 'c0', and 'c0' for 'h0', models.py:80. Exchange them "
-    "in models.py:exchanged_inputs, or in the manifest.",
+    "in models.py:exchanged_inputs.",
     "exchanged-outputs": "the file has 'c' where 'h' belongs, and 'h' where 'c' belongs, "
     "models.py:81. Exchange them",
     "half-weights": "the weight a.weight is rounded to float16 in the file",

@@ -14,7 +14,7 @@ from onnx_gate.manifest.values.exports import ExportSpec
 from onnx_gate.remedy.settings import settings
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelError, ModelResult, Report
-from onnx_gate.report.model.remedy import Fresh, Remedies
+from onnx_gate.report.model.remedy import FreshExport, Remedies
 from onnx_gate.report.story.remedied import tried
 from onnx_gate.report.story.story import tell
 from tests.support.gate import ROOT, gate
@@ -155,7 +155,7 @@ def test_no_remedy_takes_a_script_of_the_owner_from_what_is_verified(export: Exp
 
 def test_of_a_script_without_dynamic_axes_it_is_said_that_it_has_none() -> None:
     found = codes.OG102.finding("m", data={"dims": {"height": 32}, "writer": "release.py"})
-    fresh = Fresh(writer="release.py", export={"exporter": "dynamo"})
+    fresh = FreshExport(writer="release.py", export={"exporter": "dynamo"})
     red = ModelResult(
         name="m", verdict="diverged", findings=(found,), remedies=Remedies(tried=1, fresh=fresh)
     )

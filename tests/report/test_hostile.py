@@ -163,7 +163,7 @@ def test_names_in_what_to_do_are_text(part: str, text: str) -> None:
             "diagnosis": one.diagnosis.model_copy(update={"blame": "reduced precision"}),
             "headroom": one.headroom.model_copy(update={"in_float32": (name,)}),
             "precision": one.precision.model_copy(
-                update={"proposals": tuple(own), "suspect": None}
+                update={"proposals": tuple(own), "names": {name: name}, "suspect": None}
             ),
             **({"headroom": None} if part == "precision" else {}),
         }

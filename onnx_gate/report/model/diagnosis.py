@@ -136,7 +136,7 @@ class Proposal(Frozen):
     null where the output is none of a classifier's. ``tolerance`` can be pasted into the manifest,
     and is empty where the output has lost more than fewer bits explain.
     It leaves ``margin_db`` to the worst: by as much as two draws of equal sizes were apart,
-    ``draws`` such pairs in number.
+    ``draws`` such pairs in number. The manifest ``had`` it already, where it is what was asked.
     """
 
     output: str
@@ -148,6 +148,7 @@ class Proposal(Frozen):
     margin_db: Number
     draws: int
     tolerance: dict[str, Number]
+    had: bool = False
 
 
 class Precision(Frozen):
@@ -167,6 +168,7 @@ class Precision(Frozen):
     dtype: str
     operators: dict[str, int] = {}
     proposals: tuple[Proposal, ...] = ()
+    names: dict[str, str] = {}
     layers: tuple[LayerCost, ...] = ()
     suspect: LayerCost | None = None
     left_db: Number | None = None

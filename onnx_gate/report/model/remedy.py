@@ -55,7 +55,7 @@ class Remedy(Frozen):
     compared: int | None = None
 
 
-class Fresh(Frozen):
+class FreshExport(Frozen):
     """An export by PyTorch's own exporter that is green where the owner's script makes a red file.
 
     It is evidence about ``writer``, the script or function, and no remedy: what is shipped is what that
@@ -78,5 +78,5 @@ class Remedies(Frozen):
     tried: int = 0
     left: int = 0
     failed: tuple[tuple[SettingChange, ...], ...] = ()
-    fresh: Fresh | None = None
+    fresh: FreshExport | None = None
     seconds: float = 0.0

@@ -64,7 +64,7 @@ def lines(precision: Precision) -> list[str]:
             f"{decibels(precision.left_db)}"
         )
     elif precision.proposals:
-        shown += [yaml(precision.proposals)] if offered(precision.proposals) else []
+        shown += [yaml(precision)] if offered(precision.proposals) else []
         shown += [reason(each) for each in precision.proposals[:_OUTPUTS]]
     costs = [
         f"{layer_name(each)} {decibels(each.snr_db)}" for each in precision.layers[:SHOWN_LAYERS]
@@ -77,17 +77,26 @@ def lines(precision: Precision) -> list[str]:
     return shown
 
 
-def yaml(proposals: Sequence[Proposal]) -> str:
-    """Return the tolerance as the manifest has it: the model's, or each output's own."""
-    if len(proposals) == 1:
-        return f"tolerance: {_flow(proposals[0])}"
-    own = [f"{_key(each.output)}: {_flow(each)}" for each in offered(proposals)]
+def yaml(precision: Precision) -> str:
+    """Return the tolerance as the manifest has it: the model's, or each output's own.
+
+    A manifest that names one output as the file does names them all.
+    """
+    offers = {each.output: each for each in offered(precision.proposals)}
+    if len(precision.proposals) == 1 and offers:
+        return f"tolerance: {_flow(precision.proposals[0])}"
+    names = precision.names or {name: name for name in offers}
+    own = [
+        f"{_key(name)}: {_flow(offers[output]) if output in offers else 'null'}"
+        for output, name in names.items()
+    ]
     return f"outputs: {{{', '.join(own)}}}"
 
 
 def offered(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Return the proposals that propose something."""
-    return [each for each in proposals if each.tolerance]
+    """Return the proposals that propose something, none where the manifest has all of it."""
+    some = [each for each in proposals if each.tolerance]
+    return [] if all(each.had for each in some) else some
 
 
 def reason(proposal: Proposal) -> str:
@@ -131,7 +140,7 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
     if suspect is None:
         costliest = f", most of it in {layer_name(precision.layers[0])}" if precision.layers else ""
         if offered(precision.proposals):
-            action = f"Paste `{yaml(precision.proposals)}`."
+            action = f"Paste `{yaml(precision)}`."
         elif precision.proposals:
             action = "Leave its costliest layers in float32, or find other scales for them."
         else:

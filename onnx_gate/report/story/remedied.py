@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnx_gate.report.model import ModelResult
-from onnx_gate.report.model.remedy import Fresh, Remedy
+from onnx_gate.report.model.remedy import FreshExport, Remedy
 from onnx_gate.report.story.audited import flow
 from onnx_gate.report.story.owned import undeclared
 from onnx_gate.text import counted, format_int, plain
@@ -55,7 +55,7 @@ def tried(model: ModelResult) -> Iterator[TriedRemedy]:
         yield TriedRemedy(f"tried: {counted(remedies.tried, 'change')}{left}; none holds")
 
 
-def _seen(fresh: Fresh, model: ModelResult) -> str:
+def _seen(fresh: FreshExport, model: ModelResult) -> str:
     """Say what a fresh export that holds tells of the script that wrote the red one."""
     writer, how = plain(fresh.writer, _NAME), flow(fresh.export)
     found = f"a fresh export with {how} holds, so it is {writer} that exports otherwise"

@@ -138,6 +138,7 @@ def everything() -> Report:
         "dtype": "int8",
         "operators": {"QuantizeLinear": 4},
         "proposals": (proposal, {**proposal, "output": "hidden"}),
+        "names": {"logits": "linear_4", "hidden": "cat_2"},
         "layers": (layer,),
         "saturated": ({**node, "share": 0.24, "ends": (-1.5, 6.0), "source": diagnosis.source},),
     }
@@ -211,6 +212,7 @@ def everything() -> Report:
                         "compared": 3,
                     }
                 ],
+                "fresh": {"writer": "release.py", "export": {"exporter": "dynamo"}},
                 "tried": 2,
                 "left": 1,
                 "seconds": 4.5,
