@@ -48,9 +48,14 @@ _ROUNDS: Mapping[str, Callable[[float], float]] = {
 }
 
 
-def intervals(graph: Graph, values: Mapping[str, Any]) -> dict[str, Interval]:
-    """Return between which ends each value of a graph lies; ``values`` has those of constants."""
-    known: dict[str, Interval] = {}
+def intervals(
+    graph: Graph, values: Mapping[str, Any], given: Mapping[str, Interval] | None = None
+) -> dict[str, Interval]:
+    """Return between which ends each value of a graph lies; ``values`` has those of constants.
+
+    Its inputs lie where they are ``given`` to.
+    """
+    known: dict[str, Interval] = {**(given or {})}
 
     def of(name: str) -> Interval:
         if name not in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ import onnx
 
 from onnx_gate.graph.constants import array_of
 from onnx_gate.graph.graph import Graph, Node
-from onnx_gate.graph.walk import constant_of
+from onnx_gate.graph.walk import attribute, constant_of
 from onnx_gate.runtimes.base import Array
 
+Dimension = onnx.TensorShapeProto.Dimension
 # A tensor of so many numbers is a list of limits or of ends; a larger one is weights.
 MOST_LIMITS = 64
 EQUAL = "Equal"
@@ -47,6 +49,8 @@ _NARROW: Mapping[int, int] = {
     onnx.TensorProto.INT16: 2**15,
 }
 _SIZED = frozenset((*_COMPARED, "Mod", "Div"))
+# Windows that are so few apart are small divisors: all remainders of these are tested, named or not.
+FEW_APART = 8
 _WINDOWED = ("Conv", "MaxPool", "AveragePool")
 _COUNTED = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
 
@@ -107,11 +111,9 @@ def _back(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]
 def sizes_named(graph: Graph) -> frozenset[int]:
     """Return the whole numbers that sizes are cut at, divided by, held against or numbered up to.
 
-    And how far windows reach: from there on they leave something out.
+    And how far windows reach, from where on they leave something out, and how far apart they are.
     """
-    known = (*graph.proto.input, *graph.proto.value_info)
-    shapes = {v.name: v.type.tensor_type.shape.dim for v in known}
-    kinds = {v.name: v.type.tensor_type.elem_type for v in known}
+    shapes = shapes_of(graph)
     numbers: set[float] = set()
     for node in graph.nodes:
         if node.op_type in _SIZED and graph.depends_on_input(node):
@@ -119,30 +121,47 @@ def sizes_named(graph: Graph) -> frozenset[int]:
         elif node.op_type == "Slice" and not _is_fixed(graph, node, shapes):
             numbers |= {*_numbers(graph, node, node.inputs[1:3], whole=True)}
         elif node.op_type in ("Pad", *_WINDOWED):
-            lengths = shapes.get(node.inputs[0])
-            numbers |= {*_reached(graph, node, list(lengths) if lengths is not None else [])}
-        elif node.op_type == "Cast" and kinds.get(node.inputs[0]) in _COUNTED:
-            to = next((a.i for a in node.proto.attribute if a.name == "to"), 0)
-            numbers |= {_NARROW[to]} if to in _NARROW else set()
-    return frozenset(abs(int(n)) for n in numbers)
+            numbers |= {*_reached(graph, node, shapes.get(node.inputs[0], []))}
+    return frozenset(abs(int(n)) for n in numbers) | ends_of_narrow(graph)
 
 
-def _is_fixed(graph: Graph, node: Node, shapes: Mapping[str, object]) -> bool:
+def ends_of_narrow(graph: Graph) -> frozenset[int]:
+    """Return up to which whole numbers the narrow types go that counts and places are put into."""
+    kinds = {v.name: v.type.tensor_type.elem_type for v in _known(graph)}
+    to = {
+        attribute(node.proto, "to", 0)
+        for node in graph.nodes
+        if node.op_type == "Cast" and kinds.get(node.inputs[0]) in _COUNTED
+    }
+    return frozenset(_NARROW[each] for each in to if each in _NARROW)
+
+
+def shapes_of(graph: Graph) -> dict[str, list[Dimension]]:
+    """Return the dimensions of the values whose number of them is known."""
+    types = {v.name: v.type.tensor_type for v in _known(graph)}
+    return {name: [*each.shape.dim] for name, each in types.items() if each.HasField("shape")}
+
+
+def _known(graph: Graph) -> Iterator[onnx.ValueInfoProto]:
+    return chain(graph.proto.input, graph.proto.value_info)
+
+
+def _is_fixed(graph: Graph, node: Node, shapes: Mapping[str, list[Dimension]]) -> bool:
     """Return whether a slice cuts axes whose lengths are the same at every size."""
-    dims, axes = shapes.get(node.inputs[0]), node.inputs[3:4]
-    cut = None if dims is None or not axes else _stored(graph, axes[0])
-    if cut is None:
+    known, axes = shapes.get(node.inputs[0]), node.inputs[3:4]
+    cut = None if known is None or not axes else stored(graph, axes[0])
+    if known is None or cut is None:
         return False
-    known: list[onnx.TensorShapeProto.Dimension] = list(dims)  # type: ignore[call-overload]
     return all(-len(known) <= a < len(known) and known[a].HasField("dim_value") for a in cut.flat)
 
 
-def _reached(
-    graph: Graph, node: Node, dims: list[onnx.TensorShapeProto.Dimension]
-) -> Iterator[int]:
-    """Yield how far a window reaches, or what is put before and behind, along axes of any length."""
+def _reached(graph: Graph, node: Node, dims: list[Dimension]) -> Iterator[int]:
+    """Yield how far a window reaches, or what is put before and behind, along axes of any length.
+
+    And the steps between windows of which remainders are not gone to anyhow.
+    """
     if node.op_type == "Pad":
-        amounts = _stored(graph, node.inputs[1]) if len(node.inputs) == 2 else None
+        amounts = stored(graph, node.inputs[1]) if len(node.inputs) == 2 else None
         reached = [] if amounts is None else [int(n) for n in amounts.reshape(-1)]
         dims = 2 * dims
     else:
@@ -153,6 +172,8 @@ def _reached(
         apart = said.get("dilations", [1] * len(reached))
         reached = [(n - 1) * d + 1 for n, d in zip(reached, apart, strict=True)]
         dims = dims[2:]
+        steps = zip(said.get("strides", []), dims, strict=False)
+        yield from (n for n, dim in steps if n > FEW_APART and not dim.HasField("dim_value"))
     if len(dims) == len(reached):
         yield from (
             n for n, dim in zip(reached, dims, strict=True) if not dim.HasField("dim_value")
@@ -173,13 +194,13 @@ def _numbers(
     """
     if not whole and node.op_type == "Relu":
         yield 0.0
-    for attribute in node.proto.attribute:
-        if not whole and node.op_type == "Clip" and attribute.name in ("min", "max"):
-            yield attribute.f
+    for each in node.proto.attribute:
+        if not whole and node.op_type == "Clip" and each.name in ("min", "max"):
+            yield each.f
     if of is None:
         of = node.inputs[1:] if node.op_type == "Clip" else node.inputs
     for name in of:
-        array = _stored(graph, name)
+        array = stored(graph, name)
         if array is None or not 0 < array.size <= most:
             continue
         if array.dtype in (np.int64, np.int32) if whole else array.dtype.kind in "fViu":
@@ -188,7 +209,7 @@ def _numbers(
                     yield number
 
 
-def _stored(graph: Graph, name: str) -> Array | None:
+def stored(graph: Graph, name: str) -> Array | None:
     """Return the numbers that a value is, as an initializer or a node's, if they are few."""
     if name in graph.constants:
         few = graph.constants.count(name) <= MOST_LIMITS

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.shape_inference import infer_shapes
+from torch import nn
 
 from onnx_gate.graph.constants import array_of
 from onnx_gate.graph.graph import Graph, read_graph
+from onnx_gate.graph.intervals import Interval
+from onnx_gate.graph.lengths import lengths_beyond
 from onnx_gate.graph.limits import EQUAL, FileLimit, limits_of_values, sizes_named
 from onnx_gate.graph.steer import Steered
 from onnx_gate.graph.walk import all_nodes, constants
@@ -51,17 +54,25 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
         # Not every exporter writes down what its values are.
         graph = read_graph(infer_shapes(exported.proto), exported.path)
         named = sorted(n for n in sizes_named(graph) if 2 < n <= LARGEST_AREA)
+        lengths = lengths_beyond(graph, _given(checker.setting))
+        other_tables = _has_other_tables(exported, checker.setting.eager.module)
     except Exception as error:
         # What cannot be read of a file for this costs no verdict.
         tracebacks.write(error)
         return
-    module = checker.setting.eager.module
-    if isinstance(module, FileModule):
-        own = onnx.load(str(module.path), load_external_data=False)
-        tables = _tables(exported.proto, exported.path.parent)
-        checker.explorer.other_tables = not tables <= _tables(own, module.path.parent)
     checker.explorer.numbers = (*checker.setting.numbers, *named)
+    checker.explorer.lengths = sorted(lengths)
+    checker.explorer.other_tables = other_tables
     checker.explorer.besides = partial(limits_besides, checker.setting, graph)
+
+
+def _has_other_tables(exported: Exported, module: nn.Module) -> bool:
+    """Return whether a file has tables that the file in the module's place, if it is one, has not."""
+    if not isinstance(module, FileModule):
+        return False
+    own = onnx.load(str(module.path), load_external_data=False)
+    tables = _tables(exported.proto, exported.path.parent)
+    return not tables <= _tables(own, module.path.parent)
 
 
 def _tables(proto: onnx.ModelProto, folder: Path) -> set[tuple[object, ...]]:
@@ -74,6 +85,14 @@ def _tables(proto: onnx.ModelProto, folder: Path) -> set[tuple[object, ...]]:
         for each in arrays
         if each.ndim > 1
     }
+
+
+def _given(setting: ModuleSetting) -> dict[str, Interval]:
+    """Return between which ends the inputs of the file lie, as far as the manifest says."""
+    inputs = {own: setting.spec.inputs[name] for name, own in setting.graph_inputs.items()}
+    given = {own: each.range for own, each in inputs.items() if each.range is not None}
+    ranges = {own: (float(low), float(high)) for own, (low, high) in given.items()}
+    return {own: (0.0, 1.0) for own, each in inputs.items() if each.dtype == "bool"} | ranges
 
 
 def limits_besides(

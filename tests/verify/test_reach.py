@@ -472,6 +472,56 @@ class Hashed(Crossed):
     def at(self, a, b):
         return (a * 31 + b * 1000003) % 20011
 
+class Plain(Base):
+    """Has a name for its fault that is no function's: what such a one names is gone to."""
+    faulty = False
+
+class Cents(Plain):
+    """Sums amounts, in 32 bits where few of them do not show it."""
+    names = [["batch", "seq"]]
+    def forward(self, cents):
+        of = torch.int32 if self.faulty else torch.int64
+        return cents.to(of).sum(1, dtype=of).to(torch.int64)
+
+class Growth(Plain):
+    """Is a geometric mean, of a product where few factors do not overflow."""
+    names = [["batch", "seq"]]
+    def forward(self, x):
+        if self.faulty:
+            return x.prod(1) ** torch.ones_like(x).sum(1).reciprocal()
+        return x.log().mean(1).exp()
+
+class Quarter(Plain):
+    """Keeps a quarter of the rows of an image, and rounds halves to even."""
+    names = [["batch", None, "height"]]
+    def forward(self, x):
+        n = x.shape[2]
+        return x[:, :, : (n + 2 if self.faulty else n + 1 + (n // 4) % 2) // 4].mean((2, 3))
+
+class Frames(Plain):
+    """Frames a signal; half a frame more than half of it has another."""
+    names = [["batch", "samples"]]
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(1, 4, 160, 160)
+    def forward(self, x):
+        return self.layer(nn.functional.pad(x[:, None], (0, 80 if self.faulty else 0)))
+
+class Farthest(Plain):
+    """Numbers points, in a byte where few of them do not show it."""
+    names = [["batch", "seq", None]]
+    def forward(self, x):
+        at = x.square().sum(-1).argmax(1)
+        return at.to(torch.uint8).to(torch.int64) if self.faulty else at
+
+class Last(Plain):
+    """Adds to what is last, or nearly so where places have eight bits."""
+    names = [["batch", "seq"]]
+    def forward(self, x):
+        of = torch.bfloat16 if self.faulty else torch.int64
+        last = torch.scalar_tensor(x.shape[1] - 1, dtype=torch.int64).to(of).float()
+        return x.amax(1) + torch.where(x.argmax(1).to(of).float() >= last, 0.5, 0.0)
+
 def folded(module, wrong):
     other = copy.deepcopy(module)
     if isinstance(module, Crossed):
@@ -482,7 +532,7 @@ def folded(module, wrong):
 
 def wrong(module, example, path):
     other = folded(module, True)
-    other.wrong = True
+    other.wrong = other.faulty = True
     if isinstance(module, Table):
         with torch.no_grad():
             other.table.weight[1234] += 1
@@ -576,6 +626,12 @@ INPUTS = {
     "Flags": "{flags: {dtype: int64, shape: [batch, 3], range: [0, 16777215]}}",
     "Summed": "{ids: {dtype: int64, shape: [batch, 9], range: [0, 2999]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
+    "Cents": "{cents: {dtype: int64, shape: [batch, seq], range: [0, 1000000]}}",
+    "Growth": "{x: {dtype: float32, shape: [batch, seq], range: [1, 1.25]}}",
+    "Quarter": '{x: "float32[batch, 3, height, 16]"}',
+    "Frames": '{x: "float32[batch, samples]"}',
+    "Farthest": '{x: "float32[batch, seq, 3]"}',
+    "Last": '{x: "float32[batch, seq]"}',
     "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",
 }
 

@@ -16,7 +16,8 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import CHEAP_ELEMENTS, elements, larger, tried_sizes
-from onnx_gate.verify.reach.sizes import further_sizes
+from onnx_gate.verify.reach.remainders import DIVISORS, FEW, MOST, leaving
+from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes
 from tests.support.gate import gate
 
 
@@ -273,3 +274,42 @@ def test_a_number_that_two_sides_come_to_together_is_gone_beyond() -> None:
         {"batch": 1, "height": 301, "width": 301}
     ]
     assert not any(max(sizes.values()) > 2**16 for sizes in tried)
+
+
+@pytest.mark.parametrize(
+    ("tested", "least"), [({1, 2, 7, 64}, 1), ({32, 47, 64}, 32), ({16, 64, 101}, 16)]
+)
+def test_few_sizes_leave_every_remainder_of_small_divisors(tested: set[int], least: int) -> None:
+    more = [*leaving(tested, least, DIVISORS)]
+    every = {*tested, *more}
+    assert len(more) <= MOST
+    assert {*more} <= {*range(least, least + 2 * 32)}
+    assert all({size % d for size in every} == {*range(d)} for d in FEW)
+    assert {size % 16 for size in every} >= {0, 1, 7, 8, 9, 15}
+    assert {size % 32 for size in every} >= {0, 1, 15, 16, 17, 31}
+
+
+def test_strides_are_divisors_as_far_as_sizes_have_two_of_them() -> None:
+    tested = {1600, 2401, 4000}
+    assert {s % 160 for s in leaving(tested, 1600, (160,))} >= {79, 80, 81, 159}
+    assert [*leaving(tested, 1600, (2001,))] == []
+    spec = spec_of(image="float32[batch, 3, height, width]")
+    base = {"batch": 1, "height": 8, "width": 8}
+    rest = [sizes for _, sizes, named in further_sizes(spec, (), base) if not named]
+    assert {sizes["height"] % 4 for sizes in rest} == {*range(4)}
+    assert sum(sizes["height"] == sizes["width"] for sizes in rest) < len(rest) / 2
+    assert all(sizes["batch"] <= 8 for sizes in rest)
+    # A size that the manifest names is kept.
+    named = spec_of({"height": (32,)}, image="float32[batch, 3, height, width]")
+    assert {sizes["height"] for _, sizes, _ in further_sizes(named, (), base)} == {8}
+
+
+def test_a_distant_length_is_that_of_each_side_and_of_all_together() -> None:
+    spec = spec_of(image="float32[batch, 3, height, width]")
+    base = {"batch": 2, "height": 8, "width": 8}
+    assert [sizes for _, sizes in distant_sizes(spec, (1027,), base)] == [
+        {"batch": 2, "height": 1027, "width": 8},
+        {"batch": 2, "height": 8, "width": 1027},
+        {"batch": 2, "height": 33, "width": 33},
+    ]
+    assert not [*distant_sizes(spec_of({"seq": (8,)}, x="float32[batch, seq]"), (9,), {"seq": 8})]

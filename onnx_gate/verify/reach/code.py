@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from onnx_gate.graph.limits import FEW_APART
 from onnx_gate.runtimes import state
 from onnx_gate.verify.export.exported import LARGEST_AREA
 from onnx_gate.verify.source_lines import is_installed
@@ -16,10 +17,13 @@ from onnx_gate.verify.source_lines import is_installed
 def named_in_code(module: nn.Module) -> tuple[int, ...]:
     """Return the numbers in what ``forward`` runs: written there, global, or kept by the module.
 
-    Code of installed packages is left out: its sizes are arguments.
+    Code of installed packages is left out: its sizes are arguments. How far apart windows are is told.
     """
     numbers: set[int] = set()
     for _, part in state.parts(module):
+        apart = getattr(part, "stride", ())
+        steps = apart if isinstance(apart, tuple) else (apart,)
+        numbers |= {each for each in steps if type(each) is int and each > FEW_APART}
         forward = getattr(type(part), "forward", None)
         if isinstance(forward, FunctionType):
             numbers |= set(_named(forward, part, set()))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.roles import names_batch, roles
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.inputs.draw import is_drawable
+from onnx_gate.verify.inputs.draw import FLOATS, is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.purse import LARGEST
@@ -88,6 +90,25 @@ class DrawnInputs:
         for name, axis in later.items():
             drawn[name] = moved(drawn[name], 0, axis)
         return drawn
+
+    def ending(self, arrays: Mapping[str, Array], dims: Collection[str]) -> dict[str, Array]:
+        """Return inputs of floats, each row turned round so that its largest is just before the end.
+
+        Along some dimensions, where an input has one; one place further from the end in each next row.
+        """
+        turned: dict[str, Array] = {}
+        for name, spec in self.spec.inputs.items():
+            axes = [axis for axis, dim in enumerate(spec.shape) if axis and dim in dims]
+            if spec.dtype not in FLOATS or not axes or not arrays[name].size:
+                continue
+            rows = []
+            for number, row in enumerate(arrays[name], 2):
+                at = np.unravel_index(int(np.argmax(row)), row.shape)
+                ends = {axis - 1: row.shape[axis - 1] - number for axis in axes}
+                by = [end - int(at[axis]) for axis, end in ends.items()]
+                rows.append(np.roll(row, by, tuple(ends)))
+            turned[name] = np.stack(rows)
+        return turned
 
     def rows(
         self, base: Case, known: Mapping[str, Domain], rows: int, key: tuple[object, ...]

@@ -35,7 +35,8 @@ _NAMED = 3
 class Explorer:
     """Makes further cases for a module from what ``watcher`` has seen of it.
 
-    ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
+    ``numbers`` are those that its export names of sizes, ``lengths`` those at which its types end.
+    ``bases`` are cases of its own to start from.
     ``weights`` are the file's: the rows of those that are not the module's are all to be read.
     ``other_tables``: the file has tables that another file, which it is held against, has not.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
@@ -45,6 +46,7 @@ class Explorer:
     spec: ModelSpec
     watcher: Watcher
     numbers: Sequence[int] = ()
+    lengths: Sequence[int] = ()
     bases: list[Case] = field(default_factory=list)
     made: dict[str, Case] = field(default_factory=dict)
     tried: int = 0
@@ -143,6 +145,7 @@ class Explorer:
             purse,
             domains_at(self.spec, self.watcher, base.sizes),
             self.numbers,
+            self.lengths,
             self.other_tables or (self.weights is not None and bool(self.weights.unknown)),
             self.made.keys(),
         )

@@ -30,7 +30,7 @@ from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
-from onnx_gate.verify.reach.sizes import further_sizes, grown, named_by_decisions
+from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes, grown, named_by_decisions
 from onnx_gate.verify.reach.stack import Stack
 from onnx_gate.verify.reach.values import IN_ORDER, WAYS
 from onnx_gate.verify.reach.watcher import Watcher
@@ -48,8 +48,9 @@ _ALIKE = 2**7 - 1
 class CaseSearch:
     """Looks for cases from the ``base`` of a purse, in their ``known`` domains.
 
-    ``numbers`` are those that the export names of sizes. ``unknown``: the file has weights that are
-    none of the module's, whose rows are all to be read. What is in ``made`` has its name already.
+    ``numbers`` are those that the export names of sizes, ``lengths`` those at which its types end.
+    ``unknown``: the file has weights that are none of the module's, whose rows are all to be read. What
+    is in ``made`` has its name already.
     """
 
     spec: ModelSpec
@@ -58,6 +59,7 @@ class CaseSearch:
     purse: Purse
     known: Mapping[str, Domain]
     numbers: Sequence[int]
+    lengths: Sequence[int]
     unknown: bool
     made: Collection[str]
 
@@ -260,14 +262,19 @@ class CaseSearch:
                     break
 
     def _sizes(self) -> Iterator[Case]:
-        """Yield sizes that the code names, and some that small numbers divide.
+        """Yield sizes at which the file's types end, that the code names, and that leave other remainders.
 
         Those beyond the tested ones also with all elements of a row alike, which are counted together.
         """
         if not all(is_drawable(each) for each in self.spec.inputs.values()):
             return
         largest = self._largest
+        distant = list(distant_sizes(self.spec, self.lengths, self.base.sizes))
         further = list(further_sizes(self.spec, self._numbers(), self.base.sizes))
+        with self.purse.least(_OWED if distant else 0.0):
+            for name, sizes in distant:
+                yield from self._at_sizes(name, sizes, largest)
+                yield from self._ending(name, sizes)
         for owed in (True, False):
             with self.purse.least(_OWED if owed else 0.0):
                 for name, sizes, named in further:
@@ -292,6 +299,7 @@ class CaseSearch:
 
     def _at_sizes(self, name: str, sizes: Sizes, largest: int) -> Iterator[Case]:
         """Yield a case of some sizes, and beyond the ``largest`` tested ones one of equal elements."""
+        name, sizes = self._within(name, sizes)
         if not self.purse.affords(sizes, longer=True):
             return
         beyond = self.known and max(sizes.values()) > max(largest, _ALIKE)
@@ -304,6 +312,25 @@ class CaseSearch:
             arrays = self.inputs.draw(domain, sizes, parts, way)
             if self._answers(arrays, sizes, longer=True):
                 yield self._case(parts, arrays, sizes)
+
+    def _ending(self, name: str, sizes: Sizes) -> Iterator[Case]:
+        """Yield a case of rows with their largest elements near the end, where narrow types tell least."""
+        name, sizes = self._within(name, sizes)
+        if not self.purse.affords(sizes, longer=True):
+            return
+        grown = {dim for dim, size in sizes.items() if size > self.base.sizes[dim]}
+        drawn = self.inputs.draw({}, sizes, ("ending", name), None)
+        turned = self.inputs.ending(drawn, grown)
+        if turned and self._answers({**drawn, **turned}, sizes, longer=True):
+            yield self._case(("ending", name), {**drawn, **turned}, sizes)
+
+    def _within(self, name: str, sizes: Sizes) -> tuple[str, Sizes]:
+        """Return sizes and their name, of one row where there is not enough for all."""
+        rows = (self.inputs.batch & sizes.keys()) - self.spec.named_dims
+        if self.purse.affords(sizes, longer=True) or not sizes.keys() - rows:
+            return name, sizes
+        sizes = {**sizes, **dict.fromkeys(rows, 1)}
+        return sizes_label(sizes), sizes
 
     def _paths(self) -> Iterator[Case]:
         """Yield numbers of things, as a tree's parents or a graph's edges are, that make one long path."""

@@ -1,20 +1,18 @@
-"""Sizes beyond the tested ones at which something may change: those that the module's code names."""
+"""Sizes beyond the tested ones at which something may change: of named numbers, remainders and types."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.manifest.roles import roles
+from onnx_gate.manifest.roles import Role, roles
 from onnx_gate.verify.export.exported import LARGEST_SIZE
-from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
+from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
+from onnx_gate.verify.reach.remainders import DIVISORS, FEW, MOST, leaving
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 
-# What is cut into parts or halved is so by these, alone and in products of two.
-DIVISORS = (3, 4, 5, 6, 8, 10, 12, 16)
-# And one more than so many times the largest size.
+# One more than so many times the largest size.
 LARGER = (2, 4)
 
 
@@ -37,12 +35,12 @@ def named_by_decisions(seen: Mapping[DecisionSite, Seen], largest: int) -> Itera
 def further_sizes(
     spec: ModelSpec, numbers: Iterable[int], base: Sizes
 ) -> Iterator[tuple[str, dict[str, int], bool]]:
-    """Yield more sizes, each under a name: around each number, which is told, and divisible by small ones.
+    """Yield more sizes, each under a name: around each number, which is told, and of other remainders.
 
     A dimension that the manifest gives sizes has no others.
     """
     kinds = roles(spec.inputs)
-    free = [dim for dim in spec.dims if dim in base and dim not in spec.named_dims]
+    free = _free(spec, base)
     if not free:
         return
     known = [{**base, **sizes} for sizes in tried_sizes(spec)]
@@ -61,9 +59,7 @@ def further_sizes(
     ]
     rows += _areas(ordered, long, few, known)
     named = len(rows)
-    for position in range(len(DIVISORS)):
-        turned = itertools.islice(itertools.cycle(DIVISORS), position, position + len(free))
-        rows.append({dim: _multiple(d, least[dim]) for dim, d in zip(free, turned, strict=True)})
+    rows += _of_remainders(kinds, least, ordered, known)
     # What overflows, or ends after so many steps, names no size.
     most = {dim: max((sizes[dim] for sizes in known if dim in sizes), default=1) for dim in long}
     for times in LARGER:
@@ -74,8 +70,45 @@ def further_sizes(
         sizes = {**base, **row}
         if sizes not in known and min(row.values()) >= 1:
             known.append(sizes)
-            label = ",".join(f"{dim}={size}" for dim, size in row.items())
-            yield label, sizes, place < named
+            yield sizes_label(row), sizes, place < named
+
+
+def distant_sizes(
+    spec: ModelSpec, lengths: Iterable[int], base: Sizes
+) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield sizes of which a dimension, or all sides together, come to each length, under a name.
+
+    Whole batches of them, as it is ordinary draws that are to be beyond the end of a type.
+    """
+    long = _long(spec, _free(spec, base))
+    for length in sorted(lengths) if long else ():
+        rows: list[Sizes] = [{dim: length} for dim in long]
+        if len(long) > 1:
+            side = math.ceil(length ** (1 / len(long)))
+            rows.append(dict.fromkeys(long, side))
+        for row in rows:
+            yield sizes_label(row), {**base, **row}
+
+
+def _of_remainders(
+    kinds: Mapping[str, Role],
+    least: Sizes,
+    numbers: Sequence[int],
+    known: Sequence[Sizes],
+) -> Iterator[Sizes]:
+    """Yield sizes of all dimensions that leave remainders which no known ones do.
+
+    Those of one kind take theirs in turn, so that they differ, and who has no more is small.
+    """
+    found: dict[str, list[int]] = {}
+    for dim in least:
+        alike = [each for each in least if kinds.get(each) == kinds.get(dim)]
+        divisors = FEW if kinds.get(dim) == "batch" else (*DIVISORS, *numbers)
+        sizes = [*leaving({each[dim] for each in known}, least[dim], divisors)]
+        first = alike.index(dim) * len(sizes) // len(alike)
+        found[dim] = [*sizes[first:], *sizes[:first]]
+    for row in range(max(map(len, found.values()))):
+        yield {dim: [*sizes, *[least[dim]] * MOST][row] for dim, sizes in found.items()}
 
 
 def _areas(
@@ -93,13 +126,17 @@ def _areas(
 
 def grown(spec: ModelSpec, base: Sizes) -> Iterator[Sizes]:
     """Yield sizes at which all that may be long is far longer than it was tried, the longest first."""
-    free = [dim for dim in spec.dims if dim in base and dim not in spec.named_dims]
+    free = _free(spec, base)
     known = [{**base, **sizes} for sizes in tried_sizes(spec)]
     for times in reversed(LARGER) if free else ():
         yield {
             **base,
             **{dim: times * max(sizes[dim] for sizes in known) + 1 for dim in _long(spec, free)},
         }
+
+
+def _free(spec: ModelSpec, base: Sizes) -> list[str]:
+    return [dim for dim in spec.dims if dim in base and dim not in spec.named_dims]
 
 
 def _long(spec: ModelSpec, free: Sequence[str]) -> Sequence[str]:
@@ -112,7 +149,3 @@ def _least(spec: ModelSpec, dim: str) -> int:
     """Return the smallest tested size that is no border case."""
     sizes: Sequence[int] = spec.dims[dim]
     return min((s for s in sizes if s > 2), default=1) if min(sizes, default=1) > 2 else 1
-
-
-def _multiple(divisor: int, least: int) -> int:
-    return divisor * max(1, math.ceil(least / divisor))
