@@ -79,8 +79,20 @@ def _sized(
 ) -> Iterator[tuple[Mapping[str, Guess], Mapping[str, int]]]:
     guesses = (each[rank] for each, rank in zip(lists, ranks, strict=True))
     chosen = {parameter.name: guess for parameter, guess in zip(names, guesses, strict=True)}
-    chosen = _in_order(facts, {**chosen, **given})
+    chosen = _bounded(_in_order(facts, {**chosen, **given}))
     yield from ((chosen, sizes) for sizes in _sizes(facts, chosen))
+
+
+def _bounded(chosen: Mapping[str, Guess]) -> dict[str, Guess]:
+    """Let a range end at the axis that runs where no shape has the size that it is guessed to name."""
+    axes = {dim: None for guess in chosen.values() for dim in guess.shape if isinstance(dim, str)}
+    last = next((dim for dim in reversed(axes) if dim != "batch"), None)
+    found = dict(chosen)
+    for name, guess in chosen.items():
+        low, high = guess.range or (None, None)
+        if low is not None and isinstance(high, str) and high.isidentifier() and high not in axes:
+            found[name] = replace(guess, range=(low, last) if last is not None else (low, 1))
+    return found
 
 
 def _in_order(facts: Facts, chosen: Mapping[str, Guess]) -> dict[str, Guess]:

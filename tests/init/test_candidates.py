@@ -58,6 +58,15 @@ def test_edges_of_a_graph_point_at_its_nodes() -> None:
     )
 
 
+def test_lengths_end_at_the_axis_that_runs_whatever_it_is_called() -> None:
+    """They ended at 'seq', which no input had: the sizes were a KeyError, and floats were written."""
+    layer = Layer("stem", "Conv1d", 40)
+    chosen = first(facts("mel", "lengths", layers=(layer,), uses={"mel": (layer,)})).guesses
+    assert chosen["mel"].shape == ("batch", 40, "length")
+    lengths = chosen["lengths"]
+    assert (lengths.dtype, lengths.shape, lengths.range) == ("int64", ("batch",), (1, "length"))
+
+
 @pytest.mark.parametrize(
     ("annotation", "dtype", "shape"),
     [
