@@ -131,7 +131,9 @@ def stacked(folder: Path, wrong: bool) -> ModelResult:
                 scaled = onnx.helper.make_node("Mul", [node.input[0], "scale"], ["scaled"])
                 node.input[0] = "scaled"
                 break
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.01), "scale"))
+        proto.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.array(1.01, np.float32), "scale")
+        )
         proto.graph.node.insert(list(proto.graph.node).index(node), scaled)
         onnx.save(proto, path)
     (folder / "onnx-gate.yml").write_text(

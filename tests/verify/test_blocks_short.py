@@ -58,7 +58,7 @@ TIMES = {"int4": 2.0, "int8": 100.0, "float16": 100.0}
 def overflow(proto: onnx.ModelProto, factor: str) -> None:
     """Scale what a matrix makes up, beyond what float16 holds, and down again."""
     (place, node) = next((i, n) for i, n in enumerate(proto.graph.node) if factor in n.input)
-    proto.graph.initializer.append(numpy_helper.from_array(np.float16(60000), "by"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(60000, np.float16), "by"))
     values = ["v0", "v1", "v2", "v3", node.output[0]]
     node.output[0] = values[0]
     for step, kind in enumerate(("Mul", "Mul", "Div", "Div")):
