@@ -520,7 +520,10 @@ def test_a_part_of_a_transposed_weight_is_wrong_where_its_layer_reads_it(
     assert "down.weight: " in findings[0].message
 
 
-def test_a_row_of_a_square_weight_is_that_of_the_parameter(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "words"), [(np.s_[:, 5], "row 5"), (np.s_[5], "column 5")])
+def test_a_row_of_a_square_weight_is_that_of_the_parameter(
+    tmp_path: Path, place: Any, words: str
+) -> None:
     """The file has it transposed, and nothing of its shape says so."""
     torch.manual_seed(0)
     module, x = (
@@ -534,12 +537,13 @@ def test_a_row_of_a_square_weight_is_that_of_the_parameter(tmp_path: Path) -> No
         if not np.array_equal(array, module[0].weight.detach().numpy().T):
             return None
         array = array.copy()
-        array[:, 5] += 0.011
+        array[place] += 0.011
         return array
 
     allowed = ExactWeights(Eager(module, ("input",)), {"input": x.numpy()}, True)
-    (finding,) = found_in(changed(path, off), path, allowed)
-    assert "0.weight: row 5 of 12 by up to 0.011" in finding.message
+    for exact in (allowed, None):
+        (finding,) = account(changed(path, off), tmp_path, module, exact=exact)[1]
+        assert f"0.weight: {words} of 12 by up to 0.011" in finding.message
 
 
 def test_the_scale_of_a_norm_that_has_none_is_no_weight(tmp_path: Path) -> None:

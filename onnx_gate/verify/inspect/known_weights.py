@@ -91,6 +91,15 @@ class KnownWeights(HeldWeights):
             return True
         return any(2 * np.count_nonzero(each) > each.size for each in self._folds(array, own))
 
+    def foldable(self, array: Array) -> bool:
+        """Return whether there is a norm that could be folded into a weight."""
+        return bool(self._norms.of(array))
+
+    def is_part(self, array: Array, own: str) -> bool:
+        """Return whether a weight that has rows of a table cannot have all of them."""
+        table = self.value(own)
+        return table is not None and array.ndim > 1 and array.size < table.size
+
     def mostly(self, array: Array) -> tuple[str, Array] | None:
         """Return the tensor of which a weight has at least half of the numbers where they stand.
 
@@ -118,8 +127,7 @@ class KnownWeights(HeldWeights):
         expected = self.value(own)
         if expected is None or array.ndim != 2:
             return False
-        held = [held_in(a, b).all(axis=0) for a, b in some_rows(array, expected)]
-        return bool(2 * np.count_nonzero(~np.logical_and.reduce(held)) < array.shape[1])
+        return bool(2 * np.count_nonzero(_columns_off(array, expected)) < array.shape[1])
 
     def wrong(self, name: str, array: Array, own: str, instead: str | None = None) -> WrongWeight:
         """Return in what a weight is not the parameter ``own``."""
@@ -138,7 +146,8 @@ class KnownWeights(HeldWeights):
         rows = ~np.concatenate(held)
         listed = tuple(int(i) for i in np.flatnonzero(rows)[: 1 << 10])
         apart, exchanged = largest_difference(array, expected), same_rows(array, expected)
-        return WrongWeight(name, own, apart, listed, len(rows), instead, exchanged=exchanged)
+        found = WrongWeight(name, own, apart, listed, len(rows), instead, exchanged=exchanged)
+        return found.in_columns(_columns_off(array, expected)) if array.ndim == 2 else found
 
     def meant(self, array: Array, own: str | None) -> Meant | None:
         """Return the parameter that a weight is near to, or has most numbers of."""
@@ -158,7 +167,8 @@ class KnownWeights(HeldWeights):
                 array, expected = array.T, expected.T
         rows = tuple(map(int, np.flatnonzero(rows_off(array, expected))))
         apart = largest_difference(array, expected)
-        return WrongWeight(name, meant.parameter, apart, rows, len(array), through=through)
+        found = WrongWeight(name, meant.parameter, apart, rows, len(array), through=through)
+        return found.in_columns(rows_off(array.T, expected.T)) if array.ndim == 2 else found
 
     def folds(self, shape: tuple[int, ...], *, layer: bool) -> Iterator[Fold]:
         """Yield what each norm makes of a ``layer``'s parameter that it may be folded into.
@@ -250,3 +260,9 @@ class KnownWeights(HeldWeights):
                 if all(equal_bits(other[part], array[part]) for part in (first, ...)):
                     return name
         return None
+
+
+def _columns_off(array: Array, expected: Array) -> Mask:
+    """Return which columns of a matrix have numbers that are not those of another."""
+    held = [held_in(a, b).all(axis=0) for a, b in some_rows(array, expected)]
+    return np.asarray(~np.logical_and.reduce(held))

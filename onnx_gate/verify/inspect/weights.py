@@ -33,6 +33,7 @@ from onnx_gate.verify.inspect.cuts import cut_of, has_all
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
+from onnx_gate.verify.inspect.left_over import parts_alone, replaced
 from onnx_gate.verify.inspect.likely import called, nearest
 from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.permuted import moved_together
@@ -111,6 +112,9 @@ def identify(
     tensors = constants(proto)
     looked_up = set(_looked_up(proto, tensors))
     cuts: dict[str, dict[str, Array]] = {}
+    tables: dict[str, list[str]] = {}
+    unexplained: list[str] = []
+    joined = False
     short = list(short_weights(proto, tensors, folder, known))
     for each in short:
         counts["rearranged"] += each.explained
@@ -143,8 +147,11 @@ def identify(
             continue
         if how is not None:
             counts[how] += 1
+            joined |= parameter is None and array.size > max(array.shape)
             if parameter is not None:
                 whole[name] = parameter
+                if known.is_part(array, parameter):
+                    tables.setdefault(parameter, []).append(name)
                 if own is not None and own != parameter and known.differ(own, parameter):
                     wrong.append((known.wrong(name, array, own, instead=parameter), "error"))
             continue
@@ -158,6 +165,8 @@ def identify(
         if found is not None:
             equal = known.equal(found[0].parameter) if own is None else 0
             off.append((replace(found[0], equal=equal), found[1]))
+        elif own is None:
+            unexplained.append(name)
         # What an exporter begins a sum with, and the scale of a norm that has none.
         formless = not known.has_form(array, own) or (own is None and array.flat[0] in (0, 1))
         if formless and (array == array.flat[0]).all():
@@ -173,6 +182,18 @@ def identify(
 
     def read_again(name: str) -> Array:
         return array_of(tensors[name], folder)
+
+    held = frozenset((*named.values(), *whole.values()))
+    left = replaced(read_by, known, unexplained, held, read_again)
+    off += ((one, "warning") for one in left if exact is None or not exact.alters(one.parameter))
+    # What is whole beside them, or among the rows of several, is missing nowhere.
+    complete = {own for name, own in whole.items() if name not in tables.get(own, ())}
+    alone = {} if joined else {own: n for own, n in tables.items() if own not in complete}
+    for one in parts_alone(alone, known, read_again):
+        counts["rearranged"] -= 1
+        unknown.append(UnknownWeight(name=one.name, parameter=one.parameter))
+        if (one.name, one.parameter) in read_by:
+            wrong.append((one, "warning"))
 
     moved = moved_together([each for each, _ in (*wrong, *off)], known, read_again)
     wrong = [each for each in wrong if each[0].parameter not in moved]
