@@ -133,6 +133,17 @@ def traced_on_ones(folder: Path) -> Subject:
     return make(folder, Of(by_sign), -np.abs(normal(3, 4)), file=path)
 
 
+def by_sum(x: Tensor) -> Tensor:
+    return x * 2 if float(x.sum()) > 0 else x - 1
+
+
+def traced_above(folder: Path) -> Subject:
+    """A committed file of a branch that the gate's own example does not take, decided by a float."""
+    path = folder / "old.onnx"
+    torch.onnx.export(Of(by_sum), (torch.ones(3, 4),), str(path), input_names=["x"], dynamo=False)
+    return make(folder, Of(by_sum), -np.abs(normal(3, 4)), file=path)
+
+
 def traced_number(folder: Path) -> Subject:
     path = folder / "old.onnx"
     torch.onnx.export(Of(by_largest), (torch.full((3, 4), 7.0),), str(path), dynamo=False)
@@ -150,6 +161,7 @@ CAPTURE: dict[str, Callable[[Path], Subject]] = {
         f, Of(fixed_rows), normal(5, 4), shape=("n", 4), exporter="torchscript"
     ),
     "traced branch, file": traced_on_ones,
+    "traced branch by a float, file": traced_above,
     "traced number, file": traced_number,
     "exported branch on a size": lambda f: make(
         f, Of(by_size), normal(7, 4), shape=("n", 4)

@@ -16,8 +16,8 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.subject import Subject
 
-# What torch's tracer says of a branch; a number that it bakes in is no other on negated inputs.
-_BRANCH = "Python boolean"
+# What torch's tracer says of a branch, and of numbers that Python may decide by. Integers are mostly sizes.
+_BRANCHES = ("Python boolean", "Python float", "Python number")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class Chain:
                     f"torch.jit.trace of the module on {other}, against {self.against}",
                     replace(measured, outcome=measured.outcome + warned),
                 )
-            if alike or not any(_BRANCH in warning for warning in answer.noticed):
+            branches = (b in warning for warning in answer.noticed for b in _BRANCHES)
+            if alike or not any(branches):
                 return Tracing(alike, bakes)
             other = "other inputs"
         return Tracing(bakes=bakes)
