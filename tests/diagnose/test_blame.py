@@ -580,6 +580,30 @@ def test_a_stale_file_parts_from_a_fresh_export_at_a_line(tmp_path: Path) -> Non
     assert "lacks 1 Clip; they part at `x = x.clamp(min=1e-5)` (floor.py:10)" in found.note
 
 
+class Grouped(nn.Module):
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm = nn.Conv1d(5, 8, 3, padding=1), nn.GroupNorm(groups, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        spread = x.std(-1, keepdim=True) + 1e-5
+        result: Tensor = self.norm(self.conv((x - x.mean(-1, keepdim=True)) / spread))
+        return result * spread.mean(1, keepdim=True)
+
+
+def test_numbers_that_exporters_count_up_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    """Of eight groups the ones of the scale have the name that of four the zeros have."""
+    sizes = ({0: torch.export.Dim("n"), 2: torch.export.Dim("t")},)
+    x, path = normal(3, 5, 9), tmp_path / "old.onnx"
+    old = Grouped(8).eval()
+    torch.onnx.export(old, (to_tensor(x),), path, dynamo=True, dynamic_shapes=sizes, verbose=False)
+    found = find_blame(make(tmp_path, Grouped(4), x, shape=("n", 5, "t"), file=path))
+    assert found.blame == "stale artifact"
+    assert "everywhere" not in found.note
+    assert "[0, 8, -1] where a fresh export has [0, 4, -1]" in found.note
+
+
 class Thirds(nn.Module):
     """Of negative numbers the older exporter's third is another one."""
 

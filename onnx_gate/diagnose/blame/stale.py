@@ -181,10 +181,17 @@ def _weights(
     """Yield which weights differ from those of a fresh export, and from the module's.
 
     A fresh export may have folded a norm into what the file keeps as the module has it. Names may be
-    lost, or new: then it is what the accounting says.
+    lost, or new: then it is what the accounting says. Those that exporters count up say something
+    where both graphs read them at the same places.
     """
     olds, news, own = _tensors(old), _tensors(new), weights_of(module)
-    shared = [n for n in olds if n in news and olds[n].shape == news[n].shape]
+    places = _places(old), _places(new)
+    shared = [
+        n
+        for n in olds
+        if n in news and olds[n].shape == news[n].shape
+        if n in own or places[0].get(n) == places[1].get(n)
+    ]
     changed: list[str] = []
     if len(shared) >= max(1, min(len(olds), len(news)) // 2):
         changed = [
@@ -219,6 +226,15 @@ def _weights(
             f"{len(unknown)} of the file's {known.total} weights are none of the module's, the first is "
             f"{names}"
         )
+
+
+def _places(model: onnx.ModelProto) -> dict[str, list[tuple[str, int]]]:
+    """Return which operators read each value, and as which of their inputs."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            places.setdefault(name, []).append((node.op_type, place))
+    return places
 
 
 def _operators(old: onnx.ModelProto, new: onnx.ModelProto, root: Path) -> Iterator[str]:
