@@ -187,6 +187,20 @@ def test_a_norm_that_was_folded_with_another_eps_is_told() -> None:
     assert "eps" not in told_of_weight(other, right, name, module)
 
 
+def test_a_norm_that_was_folded_with_other_statistics_is_no_training() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    ((name, right, _),) = folded(module)
+    assert isinstance(module[1], nn.BatchNorm2d)
+    assert module[1].running_var is not None
+    torch.manual_seed(0)
+    module[1].running_var.uniform_(0.01, 2)
+    ((_, stored, _),) = folded(module)
+    told = "the norm 1, which is folded into 0.weight, is another in the file"
+    assert told_of_weight(stored, right, name, module) == told
+    other = (stored * np.linspace(0.9, 1.1, 27).reshape(3, 3, 3)).astype(np.float32)
+    assert "other training" in told_of_weight(other, right, name, module)
+
+
 def test_what_is_filled_with_one_number_is_no_training() -> None:
     stored, right = np.full((6, 3), 0.5, np.float32), np.full((6, 3), -1e9, np.float32)
     told = "val_3 is 0.5 everywhere in the file, and -1e+09 in the module"

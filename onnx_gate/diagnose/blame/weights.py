@@ -25,16 +25,21 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def folded(module: nn.Module) -> Iterator[tuple[str, Array, Array]]:
     """Yield weight and bias of convolutions that exporters fold the norm behind them into."""
     with torch.no_grad():
-        for (name, conv), (_, norm) in pairwise(module.named_modules()):
-            fits = isinstance(conv, _CONVOLUTIONS) and isinstance(norm, _NORMS)
-            if not fits or norm.running_var is None or conv.out_channels != norm.num_features:
-                continue
+        for name, _, conv, norm in _normed(module):
             one = torch.ones_like(norm.running_var)
             scale = (norm.weight if norm.affine else one) * (norm.running_var + norm.eps).rsqrt()
             bias = (0 if conv.bias is None else conv.bias) - norm.running_mean
             bias = bias * scale + (norm.bias if norm.affine else 0)
             weight = conv.weight * scale.reshape(-1, *[1] * (conv.weight.ndim - 1))
             yield f"{name}.weight", weight.numpy(), bias.numpy()
+
+
+def _normed(module: nn.Module) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield the paths of convolutions and of the norms behind them, and both."""
+    for (name, conv), (path, norm) in pairwise(module.named_modules()):
+        fits = isinstance(conv, _CONVOLUTIONS) and isinstance(norm, _NORMS)
+        if fits and norm.running_var is not None and conv.out_channels == norm.num_features:
+            yield name, path, conv, norm
 
 
 def weights_of(module: nn.Module) -> dict[str, Array]:
@@ -61,6 +66,9 @@ def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) ->
             return (
                 f"the norm {path} is folded with eps={eps:.3g} in the file, and has {norm.eps:.3g}"
             )
+    norm_behind = next((n for conv, n, _, _ in _normed(module) if f"{conv}.weight" == name), None)
+    if norm_behind is not None and _by_channel(stored, right):
+        return f"the norm {norm_behind}, which is folded into {name}, is another in the file"
     if right.dtype == np.float64 and np.array_equal(stored, right.astype(np.float32)):
         return f"the weight {name} is rounded to float32 in the file"
     for how, made in _ways(right):
@@ -108,6 +116,17 @@ def ratio(stored: Array, right: Array) -> float | None:
         return None
     middle = float(np.median(quotients))
     return middle if np.allclose(quotients, middle, rtol=_RATIO, atol=0) else None
+
+
+def _by_channel(stored: Array, right: Array) -> bool:
+    """Return whether each channel is some number of times the other's, and these are several numbers."""
+    if stored.shape != right.shape or stored.ndim < 2 or not right.all():
+        return False
+    with np.errstate(all="ignore"):
+        quotients = (np.asarray(stored, np.float64) / right).reshape(len(stored), -1)
+    each = np.median(quotients, axis=1, keepdims=True)
+    same = np.allclose(quotients, each, rtol=_RATIO, atol=0)
+    return same and not np.allclose(each, each[0], rtol=_RATIO, atol=0)
 
 
 def _eps(stored: Array, right: Array, norm: Any) -> float | None:
