@@ -93,23 +93,3 @@ def test_one_dimension_has_one_size(tmp_path: Path) -> None:
     inputs = {**INPUTS, "y": InputSpec("float32", ("batch", 1))}
     with pytest.raises(GateError, match="batch is 2 in one input and 5 in y"):
         read(tmp_path, "*.npz", inputs)
-
-
-@pytest.mark.parametrize(
-    ("ids", "words"),
-    [
-        ([3, 77], r"a\.npz: ids has 77, the manifest says range \[0, 49\]"),
-        ([-1, 3], r"a\.npz: ids has -1, the manifest says range \[0, 49\]"),
-        ([0, 49], ""),
-    ],
-)
-def test_an_integer_outside_the_declared_range_is_named(
-    ids: list[int], words: str, tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "a.npz", ids=np.array(ids))
-    inputs = {"ids": InputSpec("int64", ("seq",), range=(0, 49))}
-    if not words:
-        assert len(read(tmp_path, "*.npz", inputs)) == 1
-        return
-    with pytest.raises(GateError, match=words):
-        read(tmp_path, "*.npz", inputs)

@@ -14,7 +14,7 @@ from onnx_gate.manifest import InputSpec
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, numpy_dtype
-from onnx_gate.verify.inputs.sizes import Sizes, at_sizes
+from onnx_gate.verify.inputs.sizes import Sizes
 
 ENTRY_POINT_GROUP = "onnx_gate.suites"
 
@@ -65,7 +65,7 @@ def check_arrays(
     """Return the sizes of the dynamic dimensions in ``arrays`` given by a user.
 
     Raises ``GateError`` (OG108) where an input is missing, unknown, of another dtype or shape, or
-    where a dynamic dimension has two sizes, and where an integer lies outside the declared range.
+    where a dynamic dimension has two sizes.
     """
     problems: list[str] = []
     missing = [name for name in inputs if name not in arrays]
@@ -79,8 +79,6 @@ def check_arrays(
         if name in arrays:
             problems.extend(_mismatches(name, arrays[name], spec, sizes))
     problems.extend(_miscomputed(arrays, inputs, sizes))
-    if not problems:
-        problems.extend(_out_of_range(arrays, inputs, sizes))
     if problems:
         raise codes.OG108.error(f"{where}: {'; '.join(problems)}")
     return sizes
@@ -113,23 +111,6 @@ def _miscomputed(
             known = is_computed(declared) and sizes.keys() >= set(names_of(declared))
             if known and size_of(declared, sizes) != size:
                 yield f"{declared} is {size_of(declared, sizes)}, and {size} in {name}"
-
-
-def _out_of_range(
-    arrays: Mapping[str, Array], inputs: Mapping[str, InputSpec], sizes: Sizes
-) -> Iterator[str]:
-    """Yield the integers that the manifest promises never to be there: a table has no row for them."""
-    for name, spec in inputs.items():
-        ends = [each for each in spec.bounds or () if isinstance(each, str)]
-        if any(not set(names_of(end)) <= sizes.keys() for end in ends):
-            continue
-        known, array = at_sizes(spec, sizes).range, arrays[name]
-        if known is None or array.dtype.kind not in "iu" or not array.size:
-            continue
-        low, high = known
-        worst = array.max() if array.max() > high else array.min()
-        if not low <= worst <= high:
-            yield f"{name} has {worst}, the manifest says range [{low:g}, {high:g}]"
 
 
 def is_float(spec: InputSpec) -> bool:
