@@ -22,10 +22,13 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
+from onnx_gate.text import listed
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete, sizes_label
 from onnx_gate.verify.judge.judgement import is_floating
+
+_SHOWN = 3
 
 
 def baked_size(
@@ -44,7 +47,8 @@ def baked_size(
         return
     cause = next((f for f in codes.OG116.among(findings) if f.file), None)
     where = f" by {cause.file}:{cause.line}" if cause is not None else ""
-    others = ", ".join(dict.fromkeys(sizes_label(_at(check, example)) for check in elsewhere))
+    labels = dict.fromkeys(sizes_label(_at(check, example)) for check in elsewhere)
+    others = listed(labels, _SHOWN, "sizes")
     same = _at(elsewhere[0], example)
     # Whatever else varies, the cases that agree have this size.
     apart = {check.case for check in checks if check.verdict != "pass"}

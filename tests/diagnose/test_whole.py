@@ -59,4 +59,4 @@ def test_two_outputs_are_exchanged_where_they_are_in_an_ordinary_case_too(
     if cause is not None:
         assert "belongs" in cause.told
         # The manifest's names are the module's own there, which the file has to have.
-        assert cause.remedy == "exchange them where the file is written"
+        assert cause.remedy == "exchange them in mine:export"
