@@ -28,6 +28,7 @@ from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete, sizes_label
 from onnx_gate.verify.judge.judgement import is_floating
 
+# So many sizes are named of those at which a graph diverges.
 _SHOWN = 3
 
 

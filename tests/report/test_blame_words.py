@@ -202,7 +202,9 @@ def test_who_exported_in_training_mode_calls_eval(code: str, writer: str, says: 
         remedy="look at what has changed",
     )
     found = Finding(code=code, severity="error", message="alive", data={"writer": writer})
-    net = model("net", bad, verdict="diverged", findings=(found,), diagnosis=diagnosis)
+    exporter = {"a/b.onnx": "file", "release.py": "command"}.get(writer, "dynamo")
+    made = ExportInfo(exporter=exporter, opset=20, bytes=1, nodes=1)
+    net = model("net", bad, verdict="diverged", findings=(found,), diagnosis=diagnosis, export=made)
     said = str(sentence.of_model(net, "onnx-gate.yml"))
     assert says in said
     assert ("other values" in said) is not bool(writer)

@@ -33,7 +33,7 @@ def reason(model: ModelResult, finding: Finding) -> str:
 def remedy(model: ModelResult, finding: Finding) -> str:
     """Return what to do where the file is exported."""
     writer = plain(finding.data["writer"], _NAME)
-    is_file = writer.endswith(".onnx")
+    is_file = model.export is not None and model.export.exporter == "file"
     if finding.code == codes.OG102.code:
         there = f"where {writer} is exported" if is_file else f"in {writer}"
         return f"name {undeclared(model)} in dynamic_shapes (or dynamic_axes) {there}"

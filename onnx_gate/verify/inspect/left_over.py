@@ -31,15 +31,16 @@ def replaced(
     for name in unexplained:
         array = read(name)
         meant = [
-            own
+            (own, ways[0])
             for weight, own in read_by
-            if weight == name
-            and {*known.names(own)}.isdisjoint(held)
-            and _turned(known, array, own)
+            if weight == name and {*known.names(own)}.isdisjoint(held)
+            if (ways := _turned(known, array, own))
         ]
-        if len(meant) == 1 and known.meant(array, meant[0]) is None and not known.foldable(array):
-            turned = _turned(known, array, meant[0])
-            yield known.wrong(name, turned[0], meant[0])
+        if len(meant) != 1 or known.foldable(array):
+            continue
+        ((own, turned),) = meant
+        if known.meant(array, own) is None:
+            yield known.wrong(name, turned, own)
 
 
 def parts_alone(

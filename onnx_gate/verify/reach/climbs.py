@@ -45,7 +45,7 @@ class Climbs:
 
     def sides(self, base: Case) -> Iterator[Found]:
         """Yield inputs that show sides of decisions which were not seen so far."""
-        if not self._begins(base):
+        if not self._may or not self.purse.takes(WITH_GRADIENTS):
             return
         follows(self.watcher, base.arrays, self.known)
         for site, side in self.watcher.open():
@@ -65,16 +65,16 @@ class Climbs:
 
     def columns(self, base: Case) -> Iterator[Found]:
         """Yield inputs that show in columns of few the sides that others alone have shown."""
-        if not self._begins(base):
+        if not self._may:
             return
         for site, seen in [*self.watcher.seen.items()]:
             for side, columns in seen.columns_left(site) if seen.follows else ():
                 parts = (*parts_of(site, side), "columns")
                 yield from self._climbed(site, side, base, parts, columns)
 
-    def _begins(self, base: Case) -> bool:
-        few = self.purse.cost.numbers <= MOST_NUMBERS
-        return bool(self.known) and few and self.purse.takes(WITH_GRADIENTS)
+    @property
+    def _may(self) -> bool:
+        return bool(self.known) and self.purse.cost.numbers <= MOST_NUMBERS
 
     def _found(self, site: DecisionSite, side: str, base: Case) -> Found | None:
         parts = parts_of(site, side)

@@ -17,9 +17,9 @@ from onnx_gate.verify.reach.margin import Margin, Pull, Rearrangement, least
 # What gives each truth another share, and what makes counts of truths and of counts.
 TIMES = frozenset(("mul", "div"))
 COUNTS = TIMES | {"_to_copy", "sum", "mean", "all", "any", "add"}
-# A number this near to a count is that count.
+# Shares of some thousand truths are this near to what they are, rounded in float32.
 _SAME = 1e-4
-# Of more truths than this, none are moved about.
+# Each truth is moved by itself: of no more than candidates of a choice are climbed to.
 _MOST = 64
 
 

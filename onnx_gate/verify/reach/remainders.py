@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from onnx_gate.graph.limits import FEW_APART
+
 # What is cut into parts is so by these: all remainders of them are gone to.
-FEW = range(2, 9)
+FEW = range(2, FEW_APART + 1)
 # And networks halve what they are given up to five times. Of larger divisors those remainders are gone
 # to at which a part is full, begins or is half: what is padded or rounded tells these from others.
 DIVISORS = (*FEW, 16, 32)
-# No more sizes than that for each dimension, those that leave most first.
+# No more sizes than that for each dimension, those that leave most first: beside the default sizes so many
+# leave all remainders of these divisors, and what is named has what they leave.
 MOST = 12
 
 

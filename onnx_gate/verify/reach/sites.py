@@ -12,7 +12,7 @@ from onnx_gate.verify.reach.rules import SIDES, Kind
 
 # What reads rows of weights.
 READ = frozenset(("embedding", "index", "_unsafe_index", "index_select", "gather"))
-# Of no more columns than this each is gone to on both sides.
+# Of no more columns than this each is gone to on both sides: two for each row that climbs.
 MOST_COLUMNS = 64
 # Tables with more rows than this are known by their first and last; ids of more are hashes.
 MOST_ROWS = 4096

@@ -248,8 +248,8 @@ class Watch(OperatorMode):
             site = self._shown.known_as(site)
         known = self._shown.seen.get(site)
         wanted = site in self._targets or self._follow
-        whole = known is not None and known.at and not known.narrow and not known.left(site)
-        if whole and not wanted:
+        done = known is not None and known.at and not known.narrow and not known.left(site)
+        if done and not wanted:
             return
         if rule.kind == "scale":
             scale = scale_of(bound["result"])
