@@ -134,11 +134,14 @@ def read_checkpoint(
         raise codes.OG205.error(
             f"{weights.file} leads out of the manifest's folder, to {path.name}: keep it inside"
         )
-    content: Any = None
-    for file in shards(path, weights.file, workspace):
+    parts = shards(path, weights.file, workspace)
+    content: Any = {}
+    for file, named in parts.items():
         shown = weights.file if file == path else f"{weights.file} ({file.name})"
         part = (read or _read)(file, shown)
-        content = {**content, **part} if isinstance(content, dict) and file != path else part
+        content = (
+            part if file == path else {**content, **_of_shard(part, file, named, parts, shown)}
+        )
     found = content if weights.key is None else _under(content, weights.key, weights.file)
     if weights.key is None:
         for key in _USUAL:
@@ -150,6 +153,20 @@ def read_checkpoint(
             where = f"what {weights.file} has under {weights.key} is no state dict"
         raise codes.OG205.error(f"{where}, a mapping from names to tensors{_inner(content)}")
     return Checkpoint(weights, content, _stripped(found, weights))
+
+
+def _of_shard(
+    part: Any, file: Path, named: Collection[str], parts: Mapping[Path, Collection[str]], shown: str
+) -> State:
+    """Return what one shard has but for what the index has in another."""
+    missing = sorted(set(named) - part.keys()) if isinstance(part, dict) else sorted(named)
+    if missing:
+        raise codes.OG205.error(
+            f"the index has {listed(missing, _SHOWN)} in {file.name}, and {shown} does not",
+            remedy="write the index and its shards together again, as save_pretrained does",
+        )
+    others = set().union(*parts.values()).difference(named)
+    return {name: value for name, value in part.items() if name not in others}
 
 
 def is_state(value: object) -> bool:

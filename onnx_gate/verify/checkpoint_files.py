@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,18 @@ def main_file(path: Path) -> Path:
     return path
 
 
-def shards(path: Path, shown: str, workspace: Path) -> tuple[Path, ...]:
-    """Return the files that an index names, or the checkpoint itself where it is in one file.
+def shards(path: Path, shown: str, workspace: Path) -> Mapping[Path, frozenset[str]]:
+    """Return the files that an index names, and of each the weights that are in it by the index.
 
-    Raises ``GateError`` (OG205) for an index that cannot be read, and for a shard that is not
-    there or leads out of the workspace.
+    Of a checkpoint in one file that file, and no names. Raises ``GateError`` (OG205) for an index that
+    cannot be read, and for a shard that is not there or leads out of the workspace.
     """
     if not path.name.endswith(INDEX):
-        return (path,)
+        return {path: frozenset()}
     try:
         content: Any = json.loads(path.read_bytes())
-        names = sorted(set(content["weight_map"].values()))
+        named: Mapping[str, str] = dict(content["weight_map"])
+        names = sorted(set(named.values()))
         files = tuple(path.parent / name for name in names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise codes.OG205.error(
@@ -53,7 +54,10 @@ def shards(path: Path, shown: str, workspace: Path) -> tuple[Path, ...]:
                 f"{shown} names the shard {name!r}, which is not there: {len(files)} shards belong to it",
                 remedy="fetch all of them, and put them beside the index under the names that it has",
             )
-    return files
+    return {
+        file: frozenset(weight for weight, its in named.items() if its == name)
+        for name, file in zip(names, files, strict=True)
+    }
 
 
 def checkpoint_files(path: Path, workspace: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file, save_model
+from safetensors.torch import load_file, save_file, save_model
 from torch import nn
 
 from onnx_gate.errors import GateError
@@ -108,6 +108,22 @@ def test_shards_of_both_kinds_by_index_and_by_folder(tmp_path: Path) -> None:
         "model-00001-of-00002.safetensors",
         "model-00002-of-00002.safetensors",
     }
+
+
+def test_a_weight_is_read_from_the_shard_that_the_index_names(tmp_path: Path) -> None:
+    sharded(tmp_path, "model.safetensors", lambda part, path: save_file(part, path))
+    index = tmp_path / "model.safetensors.index.json"
+    first, second = sorted(tmp_path.glob("*.safetensors"))
+    content = load_file(first)
+    name = min(content)
+    save_file({**load_file(second), name: content[name] + 1}, second)  # left from another time
+    loaded(tmp_path, index.name)
+    named = json.loads(index.read_text())["weight_map"]
+    save_file({key: value for key, value in content.items() if key != name}, first)
+    assert f"the index has {name} in {first.name}" in refusal(tmp_path, index.name)
+    index.write_text(json.dumps({"weight_map": {**named, name: second.name}}))
+    with pytest.raises(AssertionError):
+        loaded(tmp_path, index.name)
 
 
 def test_a_shard_that_is_not_there_or_lies_elsewhere_is_refused(tmp_path: Path) -> None:

@@ -59,10 +59,15 @@ class Flow:
 
     @classmethod
     def of(cls, prepared: Prepared, staged: Staged, divided: Divided) -> Flow:
-        """Return that of the example, which the module has answered."""
+        """Return that of the example, which the module has answered.
+
+        A block that is called again, for what the file has in no value, keeps what it was given: of a
+        layer as much as it returns.
+        """
         answers = [staged.returned.get(call.path, 0) for call in divided.calls]
+        again = [n for n, call in zip(answers, divided.calls, strict=True) if call.hidden]
         outputs = sum(array.nbytes for array in prepared.call.outputs.arrays)
-        return cls(sum(answers) + outputs, max(*answers, outputs))
+        return cls(sum(answers) + sum(again) + outputs, max(*answers, outputs))
 
     def at(self, sizes: Mapping[str, int], example: Mapping[str, Array]) -> Flow:
         """Return that of a case: as many times as much as it has of the input that grows most.
