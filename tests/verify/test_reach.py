@@ -483,6 +483,12 @@ class Cents(Plain):
         of = torch.int32 if self.faulty else torch.int64
         return cents.to(of).sum(1, dtype=of).to(torch.int64)
 
+class Buzz(Base):
+    """Is quieter where a signal changes its sign with almost every sample."""
+    def forward(self, x):
+        turns = (x[:, 1:] * x[:, :-1] < 0).float().mean()
+        return x.abs() if self.wrong else torch.where(turns > 0.9, x.abs() / 8, x.abs())
+
 class Growth(Plain):
     """Is a geometric mean, of a product where few factors do not overflow."""
     names = [["batch", "seq"]]
@@ -627,6 +633,7 @@ INPUTS = {
     "Summed": "{ids: {dtype: int64, shape: [batch, 9], range: [0, 2999]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
     "Cents": "{cents: {dtype: int64, shape: [batch, seq], range: [0, 1000000]}}",
+    "Buzz": '{x: "float32[1, 24]"}',
     "Growth": "{x: {dtype: float32, shape: [batch, seq], range: [1, 1.25]}}",
     "Quarter": '{x: "float32[batch, 3, height, 16]"}',
     "Frames": '{x: "float32[batch, samples]"}',
