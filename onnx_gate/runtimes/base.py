@@ -53,10 +53,15 @@ class Outputs:
     @property
     def finite(self) -> bool:
         """Whether all floating-point numbers are."""
-        return all(
-            bool(np.isfinite(array.astype(np.float64)).all())
-            for array in self.arrays
-            if array.dtype.kind in "fV"
+        return not self.endless
+
+    @property
+    def endless(self) -> frozenset[str]:
+        """The names of those with NaN or infinity."""
+        return frozenset(
+            name
+            for name, array in zip(self.names, self.arrays, strict=True)
+            if array.dtype.kind in "fV" and not np.isfinite(array.astype(np.float64)).all()
         )
 
     def without(self, names: Collection[str]) -> Outputs:

@@ -450,6 +450,39 @@ class Made(Base):
         table = nn.functional.normalize(self.table, dim=1)
         return self.out((self.other if self.wrong else table)[ids])
 
+class Truths(Base):
+    """Has a truth for each of its ids, one of which is another in a file."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("special", torch.rand(200000) < 0.2)
+        self.out = nn.Linear(4, 4)
+    def forward(self, ids):
+        special = self.special[ids]
+        if self.wrong:
+            special = torch.cat((self.special[:123457], ~self.special[123457:123458],
+                                 self.special[123458:]))[ids]
+        x = torch.ones(4) * torch.where(special, -1.0, 1.0)[:, None]
+        return self.out(x)
+
+class Padded(Base):
+    """Has words that are never said, and one that turns all others."""
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(8000, 8)
+        self.out = nn.Linear(8, 6)
+        with torch.no_grad():
+            self.out.bias[4:] = -torch.inf
+    def forward(self, ids):
+        said = self.out(self.words(ids))
+        return torch.where((ids == (7230 if self.wrong else 7231))[:, None], said / 2, said)
+
+class Common(Base):
+    """Has a rule of four conditions, beside a number that is the same for all rows."""
+    names = [["batch"]] * 4 + [[]]
+    def forward(self, age, power, zone, claims, rate):
+        rule = (age < 21) & (power > 130) & (zone == 42) & (claims >= (4 if self.wrong else 3))
+        return torch.where(rule, 2.0, 1.0) * rate + age
+
 class Prices(Base):
     """Decides by a sum, which is exact where all that it adds is whole, whatever other rows are."""
     def forward(self, x):
@@ -615,6 +648,12 @@ INPUTS = {
     "Known": '{x: "float32[batch, 4]"}',
     "Ranks": "{place: {dtype: int64, shape: [batch], range: [0, 29999]}, x: 'float32[batch]'}",
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",
+    "Truths": "{ids: {dtype: int64, shape: [batch], range: [0, 199999]}}",
+    "Padded": "{ids: {dtype: int64, shape: [batch], range: [0, 7999]}}",
+    "Common": "{age: {dtype: int64, shape: [batch], range: [18, 90]},"
+    " power: {dtype: int64, shape: [batch], range: [20, 300]},"
+    " zone: {dtype: int64, shape: [batch], range: [0, 199]},"
+    " claims: {dtype: int64, shape: [batch], range: [0, 9]}, rate: 'float32[1]'}",
     "Prices": "{x: {dtype: float32, shape: [batch, 4], range: [0, 50]}}",
     "Crossed": (
         two := "{{a: {{dtype: int64, shape: [batch], range: [0, {0}]}}, "

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.around import COLUMNS, around
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, seek
+from onnx_gate.verify.reach.stack import Stack
 from onnx_gate.verify.reach.values import IN_ORDER, draw_values
 from onnx_gate.verify.reach.watcher import Watcher
 
@@ -256,3 +258,26 @@ def test_rows_climb_along_whichever_axis_is_theirs() -> None:
     assert len(rows) == len(turned) > 1
     for one, other in zip(rows, turned, strict=True):
         np.testing.assert_allclose(one, other.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 32, 64, 100, 5000])
+def test_what_is_moved_first_is_spread_over_an_input(columns: int) -> None:
+    """A rule may be of any column: of a board all are moved, of a long row some of each part."""
+    row = {"x": np.zeros((1, columns), np.int64)}
+    spec = InputSpec("int64", ("batch", columns), range=(0, 1))
+
+    def moved(times: int) -> list[int]:
+        left = iter(range(times))
+        given = around(
+            Eager(nn.Identity(), ("input",)),
+            row,
+            {"x": Domain(spec, 0, 1, (), True)},
+            Stack({"x": 0}),
+            lambda: next(left, None) is not None,
+        )
+        return [int(each) for each in np.flatnonzero(given["x"].any(axis=0))]
+
+    assert len(moved(COLUMNS + 1)) == min(columns, COLUMNS)
+    few = moved(8)
+    assert len(few) == min(columns, 8)
+    assert max(np.diff([0, *few, columns])) <= max(columns, COLUMNS) // 8 + 1

@@ -7,7 +7,8 @@ others to both sides of whatever a comparison makes of them. Where two condition
 which one of them holds is moved until they do. Two integers of small domains are moved together as well:
 a day of a year may be one that neither of them shows alone.
 
-It costs ten batches of ``ROWS`` for an element, of which there are at most ``COLUMNS`` in an input.
+It costs ten batches of ``ROWS`` for an element, and one for integers of small domains. Elements come in an
+order of which every beginning is spread over an input, so that what can be paid for stands for all of it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from onnx_gate.verify.reach.stack import Stack
 ROWS = 64
 # And so many passes two.
 PASSES = 16
-# Of a long input a few elements stand for all, as rules are of few.
-COLUMNS = 8
+# Of a long input some elements stand for all, as rules are of few: the squares of a board, each.
+COLUMNS = 64
+# Of these so many are moved together with others.
+_PAIRED = 8
 # So many values of two integers together are one case.
 _MOST_PAIRS = 4 * MOST_ROWS
 # What conditions are together where each of them decides alone.
@@ -76,7 +79,7 @@ def pairs_around(
         (name, column, np.arange(domain.ends[0], domain.ends[1] + 1))
         for name, domain in known.items()
         if not domain.is_float and domain.high - domain.low < MOST_ROWS
-        for column in _columns(row[name])
+        for column in _columns(row[name])[:_PAIRED]
     ]
     made, left = [], _MOST_PAIRS
     for (one, at, values), (other, there, others) in itertools.combinations(small, 2):
@@ -113,7 +116,11 @@ def _with(
 
 
 def _columns(array: Array) -> Array:
-    return np.unique(np.linspace(0, array.size - 1, min(COLUMNS, array.size)).astype(np.int64))
+    """Return places of an array, of which each beginning is spread: as digits turned round follow."""
+    bits = COLUMNS.bit_length() - 1
+    turned = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(COLUMNS)]
+    spread = np.array(turned) * max(array.size, COLUMNS) // COLUMNS
+    return spread[spread < array.size]
 
 
 def _moved(
@@ -123,8 +130,10 @@ def _moved(
     stack: Stack,
     pays: Callable[[], bool],
 ) -> Iterator[Mapping[str, Array]]:
-    for name, domain in known.items():
-        for column in _columns(row[name]):
+    places = {name: _columns(row[name]) for name in known}
+    for rank in range(COLUMNS):
+        for name in (name for name, columns in places.items() if rank < len(columns)):
+            domain, column = known[name], int(places[name][rank])
 
             def made_of(values: Array, name: str = name, column: int = column) -> dict[str, Array]:
                 return _with(row, stack, name, column, values)

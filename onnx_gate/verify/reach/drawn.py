@@ -65,10 +65,6 @@ class DrawnInputs:
         )
         return None if square else Stack(self.axes)
 
-    def by_rows(self, names: Iterable[str]) -> bool:
-        """Return whether the first axis of all of the inputs is the batch, and no other one is."""
-        return all(self.axes.get(name) == 0 for name in names)
-
     def draw(
         self,
         known: Mapping[str, Domain],

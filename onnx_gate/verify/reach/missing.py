@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.runtimes.base import Array, Outputs
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.rules import Missing
@@ -56,18 +55,13 @@ def strewn(
     return made
 
 
-def finite_rows(eager: Eager, arrays: Mapping[str, Array]) -> Array:
-    """Return the rows of the inputs of which the module makes finite numbers: none where it refuses.
+def finite_rows(outputs: Outputs, rows: int) -> Array:
+    """Return those of so many rows of which a module has made finite numbers.
 
     Of outputs without rows of their own nothing can be told: all rows, or none.
     """
-    rows = len(next(iter(arrays.values())))
     good = np.ones(rows, np.bool_)
-    try:
-        outputs = eager.run(arrays).arrays
-    except Refusal:
-        return np.zeros(0, np.int64)
-    for array in outputs:
+    for array in outputs.arrays:
         if array.dtype.kind in "fV":
             finite = np.isfinite(array.astype(np.float64))
             own = array.ndim and len(array) == rows

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.check import REACHED
-from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
@@ -93,7 +93,7 @@ class CaseSearch:
     def _around(self) -> Iterator[Case]:
         """Yield the neighbours of rows in which conditions hold together, and of one beside comparisons."""
         stack = self._stack
-        if not self.known or stack is None or not self.known.keys() <= stack.axes.keys():
+        if stack is None or not self._of_rows(stack):
             return
         moved: set[tuple[DecisionSite, str]] = set()
         own = stack.first(self.base.arrays)
@@ -112,11 +112,14 @@ class CaseSearch:
         self, parts: tuple[str, ...], row: Mapping[str, Array], stack: Stack
     ) -> Iterator[Case]:
         pays = self._pays(PASSES if stack.passes else ROWS, stack)
-        yield from self._rows(
-            parts, around(self.watcher.eager, row, self.known, stack, pays), stack
-        )
+        known = self._of_rows(stack)
+        yield from self._rows(parts, around(self.watcher.eager, row, known, stack, pays), stack)
         if not stack.passes:
-            yield from self._rows(parts, pairs_around(row, self.known, stack), stack)
+            yield from self._rows(parts, pairs_around(row, known, stack), stack)
+
+    def _of_rows(self, stack: Stack) -> dict[str, Domain]:
+        """Return the inputs of which there are rows: others are the same for all."""
+        return {name: each for name, each in self.known.items() if name in stack.axes}
 
     @property
     def _stack(self) -> Stack | None:
@@ -129,10 +132,11 @@ class CaseSearch:
         stack = self._stack
         return self.purse.least(_OWED if stack is not None and stack.passes else 0.0)
 
-    def _sized(self, rows: int, stack: Stack) -> Sizes:
-        """Return the sizes of so many rows."""
-        batch = frozenset[str]() if stack.passes else self.inputs.batch & set(self.base.sizes)
-        return {**self.base.sizes, **dict.fromkeys(batch, rows)}
+    def _sized(self, rows: int, stack: Stack, sizes: Sizes | None = None) -> Sizes:
+        """Return the sizes of so many rows, else those of the base, or some."""
+        sizes = self.base.sizes if sizes is None else sizes
+        batch = frozenset[str]() if stack.passes else self.inputs.batch & set(sizes)
+        return {**sizes, **dict.fromkeys(batch, rows)}
 
     def _pays(self, rows: int, stack: Stack) -> Callable[[], bool]:
         """Return what pays for so many rows, if there is enough."""
@@ -146,8 +150,9 @@ class CaseSearch:
         count = stack.count(arrays)
         sizes = self._sized(count, stack)
         for given in islice(stack.given(arrays), CASES) if count else ():
-            if self.purse.affords(sizes) and self._answers(given, sizes):
-                yield self._new(parts, given, sizes)
+            kept = self._answered(given, sizes) if self.purse.affords(sizes) else None
+            if kept is not None:
+                yield self._new(parts, *kept)
 
     def _passes(self) -> Iterator[Case]:
         """Yield passes that show what none has: of constants in turn, and of what is drawn.
@@ -165,7 +170,7 @@ class CaseSearch:
             for given in stack.given(arrays):
                 if not left or not self.purse.takes(1.0):
                     break
-                if not self._answers(given, self.base.sizes, pays=False):
+                if self._answered(given, self.base.sizes, pays=False) is None:
                     continue
                 before, last = told(self.watcher.seen, self.unknown), before
                 new = before != last
@@ -180,8 +185,7 @@ class CaseSearch:
             return
         pays = partial(self.purse.takes, WITH_GRADIENTS)
         for number, arrays in ascend(self.watcher, self.base.arrays, self.known, pays):
-            if self._answers(arrays, self.base.sizes):
-                yield self._case(("large", str(number)), arrays, self.base.sizes)
+            yield from self._told(("large", str(number)), arrays, self.base.sizes)
 
     def _values(self) -> Iterator[Case]:
         """Yield values that the module names: all ways in one large batch, or a case for each."""
@@ -190,8 +194,9 @@ class CaseSearch:
         for rows, sizes in self.inputs.batches(self.base):
             if rows >= len(WAYS) and self.purse.affords(sizes):
                 arrays = self.inputs.draw(self.known, sizes, ("values",), None)
-                if self._answers(arrays, sizes):
-                    yield self._case(("values", sizes_label(sizes)), arrays, sizes)
+                kept = self._answered(arrays, sizes)
+                if kept is not None:
+                    yield self._case(("values", sizes_label(sizes)), *kept)
                     return
         for way, name in enumerate(WAYS):
             if not self.purse.affords(self.base.sizes):
@@ -199,8 +204,7 @@ class CaseSearch:
             arrays = self.inputs.beside(
                 self.base, self.known, self.base.sizes, ("values", name), way
             )
-            if self._answers(arrays, self.base.sizes):
-                yield self._case(("values", name.replace(" ", "-")), arrays, self.base.sizes)
+            yield from self._told(("values", name.replace(" ", "-")), arrays, self.base.sizes)
 
     def _missing(self) -> Iterator[Case]:
         """Yield NaN and infinity where the module asks for them: the rows that it makes finite."""
@@ -209,15 +213,7 @@ class CaseSearch:
             if sizes is None:
                 return
             drawn = self.inputs.beside(self.base, self.known, sizes, (parts,), 0)
-            arrays = strewn(drawn, names, value, parts)
-            if self.inputs.by_rows(arrays):
-                kept = finite_rows(self.watcher.eager, arrays)
-                self.purse.pay(self.purse.cost.forward(self.purse.ratio(sizes)))
-                arrays = {name: array[kept] for name, array in arrays.items()}
-                sizes = {**sizes, **dict.fromkeys(self.inputs.batch & set(sizes), len(kept))}
-            some = all(array.size for array in arrays.values())
-            if some and self._answers(arrays, sizes):
-                yield self._case((parts,), arrays, sizes)
+            yield from self._told((parts,), strewn(drawn, names, value, parts), sizes)
 
     def _every(self) -> Iterator[Case]:
         """Yield every value of integer inputs, and every row of tables where it may be another."""
@@ -225,13 +221,13 @@ class CaseSearch:
         with self._least():
             for drafts in (every.values(self.purse), every.rows(self.purse)):
                 for draft in drafts:
-                    if not self._answers(draft.arrays, draft.sizes):
+                    kept = self._answered(draft.arrays, draft.sizes)
+                    if kept is None:
                         break
-                    yield self._case(draft.parts, draft.arrays, draft.sizes)
+                    yield self._case(draft.parts, *kept)
         with self.purse.least(_OWED_TO_TABLES):
             for draft in every.extremes(self.purse):
-                if self._answers(draft.arrays, draft.sizes):
-                    yield self._case(draft.parts, draft.arrays, draft.sizes)
+                yield from self._told(draft.parts, draft.arrays, draft.sizes)
 
     def _least(self) -> AbstractContextManager[None]:
         """Spend something where the file may do otherwise, however short the run is."""
@@ -310,8 +306,7 @@ class CaseSearch:
             if way is not None and not self.purse.affords(sizes, longer=True):
                 break
             arrays = self.inputs.draw(domain, sizes, parts, way)
-            if self._answers(arrays, sizes, longer=True):
-                yield self._case(parts, arrays, sizes)
+            yield from self._told(parts, arrays, sizes, longer=True)
 
     def _ending(self, name: str, sizes: Sizes) -> Iterator[Case]:
         """Yield a case of rows with their largest elements near the end, where narrow types tell least."""
@@ -321,8 +316,8 @@ class CaseSearch:
         grown = {dim for dim, size in sizes.items() if size > self.base.sizes[dim]}
         drawn = self.inputs.draw({}, sizes, ("ending", name), None)
         turned = self.inputs.ending(drawn, grown)
-        if turned and self._answers({**drawn, **turned}, sizes, longer=True):
-            yield self._case(("ending", name), {**drawn, **turned}, sizes)
+        if turned:
+            yield from self._told(("ending", name), {**drawn, **turned}, sizes, longer=True)
 
     def _within(self, name: str, sizes: Sizes) -> tuple[str, Sizes]:
         """Return sizes and their name, of one row where there is not enough for all."""
@@ -341,29 +336,61 @@ class CaseSearch:
             if self.purse.affords(sizes, longer=True):
                 known = {n: each for n, each in self._known(sizes).items() if n in numbers}
                 arrays = self.inputs.draw(known, sizes, ("path",), IN_ORDER)
-                if self._answers(arrays, sizes, longer=True):
-                    yield self._case(("path", sizes_label(sizes)), arrays, sizes)
+                kept = self._answered(arrays, sizes, longer=True)
+                if kept is not None:
+                    yield self._case(("path", sizes_label(sizes)), *kept)
                     return
 
     def _climbed(self, find: Callable[[Climbs, Case], Iterator[Found]]) -> Iterator[Case]:
         """Yield what steps towards sides, or columns, that are still unseen come to."""
         climbs = Climbs(self.watcher, self.inputs, self.purse, self.known)
         for found in find(climbs, self.base):
-            if self._answers(found.arrays, found.sizes):
-                yield self._new(found.parts, found.arrays, found.sizes)
+            kept = self._answered(found.arrays, found.sizes)
+            if kept is not None:
+                yield self._new(found.parts, *kept)
 
-    def _answers(
+    def _told(
+        self,
+        parts: Sequence[str],
+        arrays: Mapping[str, Array],
+        sizes: Sizes,
+        longer: bool = False,
+    ) -> Iterator[Case]:
+        """Yield what is drawn, tried or sought as a case, as far as the module answers it."""
+        kept = self._answered(arrays, sizes, longer)
+        if kept is not None:
+            yield self._case(parts, *kept)
+
+    def _answered(
         self, arrays: Mapping[str, Array], sizes: Sizes, longer: bool = False, pays: bool = True
-    ) -> bool:
-        """Return whether the module answers with finite numbers; what it decides is remembered."""
+    ) -> tuple[Mapping[str, Array], Sizes] | None:
+        """Return the rows that the module answers with finite numbers, and remember what it decides there.
+
+        Outputs that are not finite in ordinary cases need not be in these.
+        """
         ratio = self.purse.ratio(sizes, longer)
         try:
-            outputs = self.watcher.run(arrays)
+            outputs = self.watcher.run(arrays, keeps=self._is_finite)
         except Refusal:
             self.purse.pay(self.purse.cost.forward() if pays else 0.0)  # it says so early
-            return False
+            return None
         self.purse.pay(self.purse.cost.case(ratio) if pays else 0.0)
-        return outputs.finite
+        if self._is_finite(outputs):
+            return arrays, sizes
+        stack = self.inputs.stack(self.known)
+        if stack is None or stack.passes:
+            return None
+        count = max(arrays[name].shape[axis] for name, axis in stack.axes.items())
+        rows = finite_rows(outputs.without(self.watcher.endless), count)
+        if not 0 < len(rows) < count:
+            return None
+        fewer = {
+            n: a.take(rows, stack.axes[n]) if n in stack.axes else a for n, a in arrays.items()
+        }
+        return self._answered(fewer, self._sized(len(rows), stack, sizes), longer, pays)
+
+    def _is_finite(self, outputs: Outputs) -> bool:
+        return outputs.endless <= self.watcher.endless
 
     def _new(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
         """Return a case of a decision: of two on one line each has cases of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from torch import nn
@@ -21,7 +21,8 @@ class Watcher(Shown):
 
     ``hulls`` are the least and the largest value of each input. ``lost``: the module cannot be watched.
     ``eager`` may be that of a part. ``met`` are the inputs that have shown first what two truths may be
-    together, the row of a batch where ``axes`` say along which of each they lie.
+    together, the row of a batch where ``axes`` say along which of each they lie. ``endless`` are the
+    outputs that had NaN or infinity in a case that was not searched for.
     """
 
     def __init__(self, eager: Eager) -> None:
@@ -30,10 +31,13 @@ class Watcher(Shown):
         self.eager = eager
         self.hulls: dict[str, tuple[float, float]] = {}
         self.axes: Mapping[str, int] = {}
+        self.endless: set[str] = set()
         self.lost = False
 
-    def run(self, inputs: Mapping[str, Array]) -> Outputs:
-        """Answer as the module does, and remember; raises its ``Refusal``."""
+    def run(
+        self, inputs: Mapping[str, Array], keeps: Callable[[Outputs], bool] | None = None
+    ) -> Outputs:
+        """Answer as the module does, and remember what it ``keeps``; raises its ``Refusal``."""
         if self.lost:
             return self.eager.run(inputs)
         watch = Watch(self)
@@ -42,6 +46,10 @@ class Watcher(Shown):
         except Refusal:
             outputs = self.eager.run(inputs)
             self.lost = True  # what it refuses is being watched
+            return outputs
+        if keeps is None:
+            self.endless |= outputs.endless
+        elif not keeps(outputs):
             return outputs
         self.take(watch)
         for shown, (place, shape) in watch.met.items():
