@@ -46,8 +46,13 @@ class KnownWeights(HeldWeights):
     def _rows(self) -> RowHashes:
         return RowHashes(self)
 
-    def explain(self, array: Array, own: str | None) -> tuple[str, str | None] | tuple[None, None]:
-        """Return how a weight follows from the module's, and from which one if it is that alone."""
+    def explain(
+        self, array: Array, own: str | None, looked_up: bool = False
+    ) -> tuple[str, str | None] | tuple[None, None]:
+        """Return how a weight follows from the module's, and from which one if it is that alone.
+
+        Rows that are ``looked_up`` are told by their places: most of them stand where they belong.
+        """
         if own is not None and self._same(array, own):
             return "same", own
         turned = self._transposed(array)
@@ -55,11 +60,14 @@ class KnownWeights(HeldWeights):
             return "rearranged", turned
         if any(channels.all() for channels in self._folds(array, own)):
             return "folded", None
-        # Of those without a name matrices in a stack are told by their places: others are cut, and mixed.
-        stacked = own is None and array.ndim > 2 and self.mostly(array) is not None
-        if stacked or (
-            own is not None and (self._is_mostly(array, own) or self._moved(array, own))
-        ):
+        # Of those without a name matrices in a stack are told so, too: others are cut, and mixed.
+        placed = own is None and (looked_up or array.ndim > 2)
+        alike = self.mostly(array) if placed else None
+        if own is not None:
+            misplaced = self._is_mostly(array, own) or self._moved(array, own)
+        else:
+            misplaced = alike is not None and not self._same(alike[1], alike[0])
+        if misplaced:
             return None, None  # a row stands where another belongs
         if array.ndim > 1:
             found = self._rows.owner(array)
@@ -68,7 +76,7 @@ class KnownWeights(HeldWeights):
         if self._rows.has_elements(array):
             return "rearranged", None
         # Of whole numbers that were cast, under a name of the exporter's, no bit is the same.
-        alike = self.mostly(array) if own is None else None
+        alike = self.mostly(array) if own is None and not placed else alike
         if alike is not None and self._same(alike[1], alike[0]):
             return "same", alike[0]
         return None, None

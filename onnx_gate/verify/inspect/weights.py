@@ -41,7 +41,16 @@ from onnx_gate.verify.inspect.readers import readers
 from onnx_gate.verify.inspect.short_weights import short_weights
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight, once_each
 
-_KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
+# Of fewer bits are codes and truths, which tables have; what is quantised is widened elsewhere.
+_WHOLE = (TensorProto.INT64, TensorProto.INT32)
+_SHORT = (
+    TensorProto.BOOL,
+    TensorProto.INT8,
+    TensorProto.UINT8,
+    TensorProto.INT16,
+    TensorProto.UINT16,
+)
+_LOOK_UP = ("Gather", "ArrayFeatureExtractor")
 # A finding names so many weights; they are all in its data.
 _SHOWN = 3
 
@@ -128,7 +137,8 @@ def identify(
             wrong.append((each.wrong, "error" if as_is else "warning"))
     widened = {name for each in short for name in each.names}
     for name, tensor in tensors.items():
-        if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales | widened:
+        kinds = (*FLOATS, *_WHOLE, *(_SHORT if name in looked_up else ()))
+        if tensor.data_type not in kinds or np.prod(tensor.dims) < 2 or name in scales | widened:
             continue
         if name in read:
             counts["same"] += 1
@@ -140,7 +150,7 @@ def identify(
             array = array_of(tensor, folder)
         except ValueError:
             continue  # said by the checker
-        how, parameter = known.explain(array, own)
+        how, parameter = known.explain(array, own, name in looked_up)
         cut = cut_of(array, known) if how in (None, "rearranged") and parameter is None else None
         if cut is not None and not (made is not None and made.has(array)):
             cuts.setdefault(cut, {})[name] = array
@@ -228,7 +238,7 @@ def _looked_up(proto: ModelProto, constant: Collection[str]) -> Iterator[str]:
     for node in all_nodes(proto):
         if node.op_type == "Equal":
             yield from node.input
-        elif node.op_type.startswith("Gather") and node.input[1] not in constant:
+        elif node.op_type.startswith(_LOOK_UP) and node.input[1] not in constant:
             yield node.input[0]
 
 
