@@ -177,7 +177,8 @@ def _agrees(
     """Return whether something in the file makes of the operand what PyTorch's operator does on a side.
 
     ``here`` are the values that hold the operand in the file. ``None`` where nothing there is made of it
-    that is like what the operator makes.
+    that is like what the operator makes. What agrees at a limit is the operator's only if it does on both
+    sides of it: of few elements other comparisons make the same.
     """
     if taken.operator is None:
         return None
@@ -192,6 +193,11 @@ def _agrees(
             for value in moved_across(site, taken, side, steered.ends(here))
         ]
         there = all(is_on(site, value, taken.limit, side) for value, _ in moved)
+        moved += [
+            (value, tensors_of(taken.operator(value))[0])
+            for other in (site.sides if side == AT else ())
+            for value in moved_across(site, taken, other, steered.ends(here))
+        ]
         if not here or not there or not all(bool(made.isfinite().all()) for _, made in moved):
             return None
         for make in steered.near(here, near(tensors_of(taken.operator(taken.operand))[0])):
