@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from onnx_gate.guard import tried
+from onnx_gate.guard import subject, tried
 from onnx_gate.guard.tolerance import looser, tolerances
 from onnx_gate.guard.waivers import waivers
 from onnx_gate.guard.wording import listed
@@ -14,7 +14,7 @@ from onnx_gate.manifest import OPTIMIZATIONS, Manifest, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Change
 from onnx_gate.text import quote
 
-_Kind = Literal["required", "tolerance", "suites", "dims", "waiver", "other"]
+_Kind = Literal["required", "subject", "tolerance", "suites", "dims", "waiver", "other"]
 _OWN = {False: "a function of the repository's own", True: "a command of the repository's own"}
 _LEVELS = (None, *reversed(OPTIMIZATIONS))
 
@@ -23,7 +23,8 @@ def loosened(base: Manifest, head: Manifest) -> tuple[Change, ...]:
     """Return every way in which ``head`` asks less of a model than ``base`` does.
 
     In the order of ``base``. Models are known by their names. Where it cannot be known that at
-    least as much is asked, the change is returned: another metric, say, or another dtype.
+    least as much is asked, the change is returned: another metric, say, another dtype, or another
+    file that is verified under the same name.
     """
     after = {spec.name: spec for spec in head.models}
     known = {spec.name for spec in base.models}
@@ -190,6 +191,7 @@ def _maker(spec: ModelSpec) -> str:
 
 _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], ...] = (
     ("required", _required),
+    ("subject", subject.verified),
     ("tolerance", tolerances),
     ("other", _outputs),
     ("other", _masked),

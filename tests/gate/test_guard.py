@@ -6,6 +6,7 @@ import datetime
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from onnx_gate.guard.tolerance import looser
 from onnx_gate.guard.waivers import covers
 from onnx_gate.manifest import (
     DEFAULT_SUITES,
+    CoverageSpec,
     EdgesSuite,
     ExportSpec,
     FilesSuite,
@@ -28,12 +30,15 @@ from onnx_gate.manifest import (
     PluginSuite,
     RandomSuite,
     RuntimeSpec,
+    StepsSpec,
     Suite,
     Tolerance,
     TopK,
     Waiver,
+    WeightsSpec,
 )
 from onnx_gate.manifest.load import load_bytes
+from onnx_gate.manifest.values.targets import Target
 from onnx_gate.report.model import Change
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import combinations
@@ -82,6 +87,7 @@ MODEL = ModelSpec(
     waivers=(Waiver("edges/nan/*", DAY, "known", 0.1), Waiver("real/*", DAY, "known")),
     line=7,
 )
+STEPS = StepsSpec(3, {"x": "logits"})
 BARE = ModelSpec(name="bare", model="nets.py:bare", inputs={"x": InputSpec("float32", ("n",))},
                  dims={"n": (1, 2, 7)}, line=3)  # fmt: skip
 COMMITTED = replace(BARE, onnx="artifacts/a.onnx")
@@ -173,6 +179,13 @@ LOOSER: dict[str, tuple[str, Edit, str]] = {
     "runtime": ("other", runtimes(*MODEL.runtimes[:2]), "runtime 'reference' dropped"),
     "half": ("other", runtimes(*MODEL.runtimes, RuntimeSpec("half", options={"off": True})),
              "runtime half off: 16-bit results are no more rounded as they are stored"),
+    "model": ("subject", fields(model="toy.py:f"), "another model: 'nets.py:build' → 'toy.py:f'"),
+    "weights": ("subject", fields(weights=WeightsSpec("w.pt")), "other weights: none → 'w.pt'"),
+    "args": ("subject", fields(args=(1, "toy")), "verifies other args: none → [1, 'toy']"),
+    "kwargs": ("subject", fields(kwargs={"toy": True}), "other kwargs: none → {'toy': True}"),
+    "call": ("subject", fields(call={"mode": "easy"}), "another call: none → {'mode': 'easy'}"),
+    "seed": ("subject", fields(seed=4), "verifies another seed: 0 → 4"),
+    "added": ("subject", inputs(new=InputSpec("bool", ("batch",))), "with the input 'new', too"),
     "waiver": ("waiver", waivers(*MODEL.waivers, Waiver("own/*", DAY, "why")),
                "added: 'own/*', any error until 2030-01-01: 'why'"),
 }  # fmt: skip
@@ -255,6 +268,16 @@ OTHERS = [
             fields(export=ExportSpec("command", command="make {output}")),
             "'dynamo' → 'make {output}', a command of the repository's own",
         ),
+        opset=("subject", fields(export=ExportSpec(opset=18)), "another export: opset none → 18"),
+        unoptimised=("subject", fields(export=ExportSpec(optimize=False)), "optimize none → False"),
+        committed=("subject", fields(onnx="toy.onnx"), "'toy.onnx', no longer an export"),
+        caches=(
+            "subject",
+            fields(caches={"past": "dynamic"}),
+            "other caches: none → {'past': 'dyn",
+        ),
+        where=("other", fields(where={"logits": "ids"}), "everywhere → only where 'ids' is not 0"),
+        blocks=("other", fields(verify="blocks"), "verify as memory allows → blocks"),
         reference=(
             "other",
             fields(model=None, reference="a.onnx", onnx="b.onnx"),
@@ -262,12 +285,36 @@ OTHERS = [
         ),
     ),
     *of(
+        replace(MODEL, coverage=CoverageSpec(0.9), targets=(Target("onnxruntime", (1, 18)),)),
+        coverage=("other", fields(coverage=None), "coverage of decisions: 0.9 → 0"),
+        target=("other", fields(targets=()), "→ none"),
+    ),
+    *of(
         BARE,
         auto=("tolerance", fields(tolerance=Tolerance(atol=1e-3)), "auto 10 replaced by atol 0.00"),
         fewer=("suites", fields(suites={"edges": DEFAULT_SUITES["edges"]}), "'typical' (random no"),
         own=("tolerance", outputs(y=Tolerance(cosine=0.9)), "output 'y': auto 10 replaced by cos"),
     ),
-    *of(COMMITTED, export=("other", fields(onnx=None), "'artifacts/a.onnx' is no longer verified")),
+    *of(
+        COMMITTED,
+        export=("other", fields(onnx=None), "'artifacts/a.onnx' is no longer verified"),
+        other=("subject", fields(onnx="toy.onnx"), "another file: 'artifacts/a.onnx' → 'toy.onnx'"),
+    ),
+    *of(
+        replace(MODEL, weights=WeightsSpec("w.pt"), call={"causal": True}, steps=STEPS),
+        gone=("subject", fields(weights=None), "verifies other weights: 'w.pt' → none"),
+        key=(
+            "subject",
+            fields(weights=WeightsSpec("w.pt", "ema")),
+            "→ {'file': 'w.pt', 'key': 'em",
+        ),
+        typed=(
+            "subject",
+            fields(call={"causal": 1}),
+            "another call: {'causal': True} → {'causal': ",
+        ),
+        steps=("other", fields(steps=None), "steps: 3 → none"),
+    ),
 ]
 
 # The edits that ask as much or more, or that the guard leaves to whoever reads the change.
@@ -296,7 +343,6 @@ TIGHTER: dict[str, Edit] = {
     "suite": suites(more=EdgesSuite(("large",))),
     "sizes": sizes(batch=(2, 3, 1)),
     "range": inputs(x=replace(MODEL.inputs["x"], range=(-2.0, 1.0))),
-    "input": inputs(new=InputSpec("bool", ("batch",))),
     "runtimes": runtimes(
         RuntimeSpec("onnxruntime", provider="cpu"),
         RuntimeSpec("reference"),
@@ -305,11 +351,11 @@ TIGHTER: dict[str, Edit] = {
     ),
     "waivers": waivers(Waiver("edges/nan/batch=1*", DAY, "another reason", 0.1)),
     "shorter": waivers(*(replace(w, until=datetime.date(2029, 1, 1)) for w in MODEL.waivers)),
-    "export": fields(export=ExportSpec("torchscript", 18)),
-    "rest": fields(
-        model="other.py:f", weights="w.pt", timeout=9.0, memory=2**30, seed=4, line=99, args=(1,)
-    ),
+    "rest": fields(timeout=9.0, memory=2**30, line=99),
 }
+
+# The keys of an entry that say neither what is verified nor how much is asked of it.
+INDIFFERENT = {"name", "timeout", "memory", "given", "portion", "line", "lines"}
 
 
 @pytest.mark.parametrize(
@@ -322,6 +368,19 @@ def test_every_way_to_ask_less_is_told(base: ModelSpec, kind: str, edit: Edit, w
     told = [change for change in found if words in change.message]
     assert told, found
     assert {(change.kind, change.model, change.line) for change in told} == {(kind, base.name, 40)}
+
+
+def test_no_key_of_an_entry_is_overlooked() -> None:
+    """Whoever adds a key adds it to the guard, or says here that nothing can be hidden in it."""
+    every = [*of(MODEL, **LOOSER), *OTHERS]
+    edited = {
+        each.name
+        for base, _, edit, _ in (param.values for param in every)
+        for each in dataclass_fields(ModelSpec)
+        if getattr(base, each.name) != getattr(edit(base), each.name)
+    }
+    assert edited | INDIFFERENT == {each.name for each in dataclass_fields(ModelSpec)}
+    assert not edited & INDIFFERENT
 
 
 @given(st.sets(st.sampled_from(sorted(TIGHTER))), st.booleans())

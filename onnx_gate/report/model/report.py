@@ -47,13 +47,19 @@ class Problem(Frozen):
     tail: tuple[str, ...] = ()
 
 
+_ChangeKind = Literal[
+    "manifest", "model", "subject", "tolerance", "suites", "dims", "required", "waiver", "other"
+]
+
+
 class Change(Frozen):
     """One way in which a pull request asks less of a model than its base does.
 
-    ``line`` is in the pull request's manifest, null where what it is about is gone.
+    With the kind ``subject`` it verifies something else under the model's name. ``line`` is in the
+    pull request's manifest, null where what it is about is gone.
     """
 
-    kind: Literal["manifest", "model", "tolerance", "suites", "dims", "required", "waiver", "other"]
+    kind: _ChangeKind
     model: str | None = None
     message: str
     line: int | None = None
