@@ -129,8 +129,16 @@ class StoredCache(Cache):
         environment: Mapping[str, str],
         cases: tuple[str, ...],
         today: datetime.date,
+        *,
+        believing: bool = True,
     ) -> None:
+        """With ``believing`` false no model's word takes a file from one that ran beside it.
+
+        Otherwise one that lies could have a neighbour's verdict hold whatever becomes of a file. Where
+        models can write into the cache itself, nothing is lost by believing them.
+        """
         super().__init__()
+        self._believing = believing
         self._store = store
         self._state = state
         self._environment = environment
@@ -247,8 +255,7 @@ class StoredCache(Cache):
             return None
         weights = _weights(spec, Path(self._state.names.workspace))
         read = {path for path in recorded.opened if os.path.realpath(path) not in weights}
-        overlaps = self._overlaps.get(spec.name, set())
-        explained = (self._known.get(name, frozenset()) for name in overlaps)
+        explained = self._explained(self._overlaps.get(spec.name, set()))
         others = self._watch.seen(spec.name).difference(recorded.opened, weights, *explained)
         recorded = recorded.model_copy(update={"opened": tuple(sorted(read))})
         dependencies = depend(recorded, others, self._state, self._began)
@@ -283,9 +290,7 @@ class StoredCache(Cache):
         self._waiting.clear()
 
     def _write(self, ended: _Ended) -> None:
-        # Whatever Python's events of another process explain was not this one's.
-        explained = (self._known.get(name, frozenset()) for name in ended.overlaps)
-        others = ended.opened.difference(*explained)
+        others = ended.opened.difference(*self._explained(ended.overlaps))
         dependencies = depend(ended.recorded, others, self._state, self._began)
         if isinstance(dependencies, str):
             entry = StoredVerdict(key=ended.entry.key, refusal=dependencies)
@@ -296,6 +301,10 @@ class StoredCache(Cache):
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self.notes.append(f"cache: the verdict on {ended.spec.name} is not kept: {reason}")
+
+    def _explained(self, names: Iterable[str]) -> list[frozenset[str]]:
+        """Return what Python's events of other processes explain, so that it was not this one's."""
+        return [self._known.get(name, frozenset()) for name in names] if self._believing else []
 
     def _keep(self, folder: Path) -> Mapping[str, str]:
         """Store the exported files of a model that says how they came to be."""
@@ -377,7 +386,9 @@ def open_cache(
         "the number of threads": str(threads),
         "the sandbox": f"{launch.owner is not None} {confined}",
     }
-    return StoredCache(store, State(names, seen), environment, cases, today)
+    believing = launch.policy is None
+    state = State(names, seen)
+    return StoredCache(store, state, environment, cases, today, believing=believing)
 
 
 def _weights(spec: ModelSpec, workspace: Path) -> set[str]:

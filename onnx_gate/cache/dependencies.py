@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from onnx_gate.cache.path_names import ABSENT, CLOSED, FOLDER, PathNames, State
+from onnx_gate.cache.path_names import (
+    ABSENT,
+    CLOSED,
+    FOLDER,
+    PathNames,
+    State,
+    is_bytecode,
+    source_of,
+)
 
 MOST_PATHS = 200_000
 
@@ -57,6 +65,7 @@ def depend(
     if recorded.network:
         return "it opened a network connection"
     path_names = state.names
+    others = (source_of(path) if is_bytecode(path) else path for path in others)
     opened = _names((*recorded.opened, *others), path_names)
     if len(opened) + len(recorded.probed) + len(recorded.listed) > MOST_PATHS:
         return f"it read more than {MOST_PATHS} files"
@@ -80,7 +89,9 @@ def depend(
         probes={
             name: state.probe(name)
             for name in _names(recorded.probed, path_names)
-            if name not in files and not name.startswith("/")
+            if not is_bytecode(path_names.path(name))
+            and name not in files
+            and not name.startswith("/")
         },
         variables={name: state.variable(name) for name in recorded.variables},
     )

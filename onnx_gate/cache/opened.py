@@ -1,7 +1,8 @@
 """Which files of a repository are opened while models run: the kernel says so (Linux).
 
 Native code opens files that Python's audit events do not show. Whoever opened a file is not told,
-so that it counts for every model that was running then, unless Python's events show whose it is.
+so that it counts for every model that was running then, unless Python's events show whose it is, and
+are believed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MOST_BYTES = 1 << 18
 
 _IN_OPEN, _IN_ISDIR, _IN_Q_OVERFLOW = 0x20, 0x40000000, 0x4000
 _EVENT = struct.Struct("iIII")
-_SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache"})
+_SKIPPED = frozenset({".git", "node_modules", ".mypy_cache", ".ruff_cache"})
 
 
 class FolderWatch:

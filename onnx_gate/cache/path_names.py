@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import stat
 import tempfile
@@ -18,7 +19,9 @@ MOST_BYTES = 1 << 40
 KERNEL = ("/proc", "/sys", "/dev")
 
 _BLOCK = 1 << 20
-_SKIPPED = (".git", "__pycache__")
+_UNLISTED = (".git", "__pycache__")
+_BYTECODE = "__pycache__"
+_HEADER = 16
 _DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg", ".egg-link")
 
 
@@ -38,7 +41,7 @@ class PathNames:
 
     def name(self, path: str) -> str | None:
         """Return the name of an absolute path; ``None`` for what is no business of a cache."""
-        if within(path, self.own) or any(part in _SKIPPED for part in path.split("/")):
+        if within(path, self.own) or ".git" in path.split("/"):
             return None
         if within(path, (self.root,)):
             return os.path.relpath(path, self.workspace)
@@ -88,8 +91,11 @@ class State:
     _known: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def file(self, name: str) -> str:
-        """Return the SHA-256 of a file's content, or what else is there."""
-        return self._once(("file", name), lambda: self._file(name))
+        """Return the SHA-256 of a file's content, or what else is there.
+
+        To a source belongs the bytecode that Python runs in its place whatever it says.
+        """
+        return self._once(("file", name), lambda: self._with_bytecode(name))
 
     def listing(self, name: str) -> str:
         """Return a digest of the names in a folder."""
@@ -127,6 +133,19 @@ class State:
             return ABSENT
         return FOLDER if stat.S_ISDIR(mode) else "file"
 
+    def _with_bytecode(self, name: str) -> str:
+        found, path = self._file(name), self.names.path(name)
+        if not path.endswith(".py"):
+            return found
+        folder, entries = os.path.join(os.path.dirname(path), _BYTECODE), list[str]()
+        with suppress(OSError):
+            entries = sorted(os.listdir(folder))
+        files = [os.path.join(folder, entry) for entry in entries]
+        put = [file for file in files if source_of(file) == path and not _by_time(file)]
+        if not put:
+            return found
+        return digest("\0".join((found, *(self._file(file) for file in put))))
+
     def _file(self, name: str) -> str:
         path = self.names.path(name)
         try:
@@ -158,7 +177,9 @@ class State:
         seen = [
             entry
             for entry in entries
-            if entry not in _SKIPPED and not within(os.path.join(path, entry), self.names.own)
+            if entry not in _UNLISTED
+            and not (os.path.basename(path) == _BYTECODE and is_bytecode(os.path.join(path, entry)))
+            and not within(os.path.join(path, entry), self.names.own)
         ]
         if modules is not None:
             seen = [
@@ -167,6 +188,36 @@ class State:
                 if entry.partition(".")[0] in modules or entry.endswith(_DISTRIBUTIONS)
             ]
         return digest("\0".join(seen))
+
+
+def source_of(path: str) -> str:
+    """Return the source that Python keeps bytecode of under a path; empty for any other path."""
+    with suppress(ValueError, NotImplementedError):
+        return importlib.util.source_from_cache(path) if path.endswith(".pyc") else ""
+    return ""
+
+
+def is_bytecode(path: str) -> bool:
+    """Return whether a path is where Python keeps the bytecode of a source that is there.
+
+    The source then says all, but for what ``State.file`` adds to it.
+    """
+    source = source_of(path)
+    return bool(source) and os.path.isfile(source)
+
+
+def _by_time(path: str) -> bool:
+    """Return whether bytecode is as Python itself writes it, and goes by the source's time.
+
+    No commit knows the time of a checkout. Bytecode by hash Python runs in every one, some unchecked.
+    """
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                header = file.read(_HEADER)
+                return len(header) == _HEADER and not any(header[4:8])
+    return False
 
 
 def digest(data: str | bytes) -> str:

@@ -6,7 +6,7 @@ An audit hook sees whatever Python opens, lists and imports. Files that native c
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
 import site
 import sys
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.cache.path_names import KERNEL, within
+from onnx_gate.cache.path_names import KERNEL, is_bytecode, source_of, within
 
 # Before it is replaced by one that notes what is asked for.
 _lstat = os.lstat
@@ -29,6 +29,7 @@ _IMPORT_SYSTEM = (
     "<frozen zipimport",
     os.path.dirname(importlib.__file__) + "/",
 )
+_IMPORT = importlib.machinery.SourceFileLoader.get_code.__code__
 
 VOLATILE = (
     *("GITHUB_", "RUNNER_", "ACTIONS_", "INPUT_", "SSH_", "XDG_SESSION", "INVOCATION_ID"),
@@ -98,7 +99,7 @@ class AccessRecorder:
             with suppress(Exception):
                 file = module.__file__
                 if file is not None and os.path.isabs(file):
-                    self._opened.add(_source(os.path.normpath(file)))
+                    self._opened.add(os.path.normpath(file))
         self._searched.update(os.path.abspath(path or ".") for path in sys.path)
         passed = (*installed(workspace), *map(os.path.abspath, own), *KERNEL)
         inside = (workspace, os.path.realpath(workspace))
@@ -136,7 +137,10 @@ class AccessRecorder:
                 self._made.add(path)
             if flags & os.O_ACCMODE == os.O_WRONLY:
                 return
-        self._opened.add(_source(path))
+        # A source's bytecode that its import reads; whoever else reads it reads any file.
+        caller = sys._getframe(2).f_back
+        imports = caller is not None and caller.f_code is _IMPORT
+        self._opened.add(source_of(path) if imports and is_bytecode(path) else path)
 
     def _make(self, arguments: tuple[Any, ...]) -> None:
         path = _path(arguments[0])
@@ -269,14 +273,6 @@ def _path(value: Any) -> str | None:
         return None
     text = os.fsdecode(value)
     return os.path.normpath(text if text.startswith("/") else os.path.join(os.getcwd(), text))
-
-
-def _source(path: str) -> str:
-    """Return the source that a file of bytecode was made from; it is the source that counts."""
-    if path.endswith(".pyc"):
-        with suppress(ValueError, NotImplementedError):
-            return importlib.util.source_from_cache(path)
-    return path
 
 
 def _text(paths: Iterable[str]) -> Iterable[str]:

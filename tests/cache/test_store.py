@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import multiprocessing
 import os
+import py_compile
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from importlib.util import cache_from_source
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnx_gate.cache.cache import StoredCache
 from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
 from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.opened import FolderWatch
@@ -24,6 +30,8 @@ from onnx_gate.cache.path_names import PathNames, State
 from onnx_gate.cache.reads import installed
 from onnx_gate.cache.store import PER_MODEL, Store
 from onnx_gate.cache.stored_verdict import from_bytes, to_bytes
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model import ModelResult
 from tests.support.profiles import tries
 from tests.support.store_writer import entry_of, writer
 
@@ -151,6 +159,129 @@ def test_a_folder_called_importlib_does_not_import(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(script)]
     done = subprocess.run(command, check=True, capture_output=True)
     assert str(script.parent) in json.loads(done.stdout)["listed"]
+
+
+PUT = PycInvalidationMode.UNCHECKED_HASH
+BY_HASH = PycInvalidationMode.CHECKED_HASH
+BY_TIME = PycInvalidationMode.TIMESTAMP
+
+
+def compiled(mode: PycInvalidationMode, value: int) -> Callable[[Path], None]:
+    """Return what puts bytecode of other code beside ``other.py``."""
+
+    def put(folder: Path) -> None:
+        source = folder / "elsewhere.txt"
+        source.write_text(f"VALUE = {value}\n")
+        cache = Path(cache_from_source(str(folder / "other.py")))
+        py_compile.compile(str(source), str(cache), "other.py", invalidation_mode=mode)
+
+    return put
+
+
+def hidden(text: str) -> Callable[[Path], None]:
+    return lambda folder: exists(folder / "__pycache__" / "impl.py", text)
+
+
+def exists(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("code", "before", "after", "holds"),
+    [
+        # What Python makes of a source comes and goes, and says nothing.
+        ("import other", None, None, True),
+        ("import other", compiled(BY_TIME, 1), None, True),
+        ("import other", None, compiled(BY_TIME, 2), True),
+        # What it runs in every checkout, in the source's place.
+        ("import other", None, compiled(PUT, 2), False),
+        ("import other", compiled(PUT, 1), compiled(PUT, 2), False),
+        ("import other", None, compiled(BY_HASH, 2), False),
+        # The folder is one like any other to whoever does not import a source.
+        (
+            "sys.path.insert(0, HERE + '/__pycache__'); import impl",
+            hidden("A = 1"),
+            hidden("A = 2"),
+            False,
+        ),
+        (
+            "sys.path.insert(0, HERE + '/__pycache__'); import impl",
+            hidden("A = 1"),
+            hidden("A = 1"),
+            True,
+        ),
+        ("import other; open(CACHED, 'rb')", compiled(BY_TIME, 1), compiled(BY_TIME, 2), False),
+        (
+            "import other, importlib.machinery as m; "
+            "m.SourcelessFileLoader('other', CACHED).get_code('other')",
+            compiled(BY_TIME, 1),
+            compiled(BY_TIME, 2),
+            False,
+        ),
+    ],
+)
+def test_bytecode_counts_where_it_is_not_pythons_own(
+    tmp_path: Path,
+    code: str,
+    before: Callable[[Path], None] | None,
+    after: Callable[[Path], None] | None,
+    holds: bool,
+) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder, change in zip(folders, (before, after), strict=True):
+        exists(folder / "other.py", "VALUE = 0\n")
+        if change is not None:
+            change(folder)
+    script = (
+        "import importlib.util, json, sys; HERE = sys.argv[1]; sys.path.insert(0, HERE); "
+        "CACHED = importlib.util.cache_from_source(HERE + '/other.py'); "
+        "from onnx_gate.cache.reads import AccessRecorder; "
+        "recorder = AccessRecorder(); recorder.start(); "
+        f"exec({code!r}); print(json.dumps(recorder.message(HERE)))"
+    )
+    command = [sys.executable, "-c", script, str(folders[0])]
+    done = subprocess.run(command, check=True, capture_output=True)
+    recorded = Recorded.model_validate_json(done.stdout)
+    found = depend(recorded, (), state_of(folders[0]), time.time_ns() + 10**9)
+    assert isinstance(found, Dependencies)
+    assert holds == (not list(differences(found, state_of(folders[1]))))
+
+
+@pytest.mark.parametrize("confined", [True, False])
+def test_no_model_takes_a_file_from_one_beside_it(tmp_path: Path, confined: bool) -> None:
+    """``evil`` says that it opened what ``honest`` has read by means that Python does not see."""
+    names = PathNames(str(tmp_path), str(tmp_path), "", own=(str(tmp_path / "cache"),))
+    file, mine = tmp_path / "data/k.txt", tmp_path / "data/__pycache__/own.txt"
+    exists(file, "1")
+    exists(mine, "1")
+
+    def cache() -> StoredCache:
+        store = Store.open(tmp_path / "cache")
+        day = datetime.date(2026, 11, 21)
+        return StoredCache(store, State(names, {}), {}, (), day, believing=not confined)
+
+    time.sleep(0.05)  # The files are older than the run.
+    run = cache()
+    run.watch()
+    specs = [ModelSpec(name=name, model="m.py:f", inputs={}) for name in ("honest", "evil")]
+    for spec in specs:
+        run.started(spec.name)
+    file.read_text()
+    mine.read_text()
+    for spec, opened in zip(specs, ((), (str(file),)), strict=True):
+        result = ModelResult(name=spec.name, verdict="pass")
+        message = {"environment": {}, "recorded": {"opened": opened}}
+        run.ended(spec, result, [message], tmp_path / "out", None)
+    run.close()
+    assert run.notes == []
+    assert all(cache().look_up(spec).entry for spec in specs)
+    file.write_text("2")
+    assert [bool(cache().look_up(spec).entry) for spec in specs] == [not confined, False]
+    file.write_text("1")
+    mine.write_text("2")
+    assert not any(cache().look_up(spec).entry for spec in specs)
 
 
 @pytest.mark.process
