@@ -10,6 +10,7 @@ from pathlib import Path
 _HEADER = struct.Struct(">4sII")
 _FIXED = 62  # bytes of an entry before its path, by gitformat-index(5)
 _EXTENDED = 0x4000
+_MODE, _ID, _SUBMODULE = 24, 40, 0o160000
 
 
 def tracked(folder: Path, *, unknown: bool = False) -> bool:
@@ -36,7 +37,7 @@ def tracked(folder: Path, *, unknown: bool = False) -> bool:
             except OSError:
                 return True
             try:
-                return any(_overlap(path + b"/", name) for path in _paths(data))
+                return any(_overlap(path + b"/", name) for path, _, _ in _entries(data))
             except (struct.error, ValueError):
                 return True
     return unknown
@@ -57,7 +58,19 @@ def directory_of(git: Path) -> Path:
     return (git.parent / target.strip()).resolve()
 
 
-def _paths(data: bytes) -> Iterator[bytes]:
+def submodules(git: Path) -> dict[str, str]:
+    """Return the commit that a repository names for each of its submodules, by its path."""
+    try:
+        data = (directory_of(git) / "index").read_bytes()
+        return {
+            os.fsdecode(path): id.hex() for path, mode, id in _entries(data) if mode == _SUBMODULE
+        }
+    except (OSError, struct.error, ValueError):
+        return {}
+
+
+def _entries(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+    """Yield path, mode and object of every entry."""
     signature, version, count = _HEADER.unpack_from(data)
     if signature != b"DIRC" or version not in (2, 3):
         raise ValueError("another format than version 2 or 3 of git's index")
@@ -66,6 +79,7 @@ def _paths(data: bytes) -> Iterator[bytes]:
         (flags,) = struct.unpack_from(">H", data, offset + _FIXED - 2)
         begin = offset + _FIXED + (2 if flags & _EXTENDED else 0)
         end = data.index(b"\0", begin)
-        yield data[begin:end]
+        (mode,) = struct.unpack_from(">I", data, offset + _MODE)
+        yield data[begin:end], mode, data[offset + _ID : offset + _FIXED - 2]
         # One to eight zero bytes, so that the next entry begins at a multiple of eight.
         offset += (end - offset + 8) // 8 * 8
