@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 import typer
 
 from onnx_gate.errors import UserError
-from onnx_gate.text import counted, did_you_mean, quote
+from onnx_gate.text import counted, did_you_mean, printed, quote
 
 if TYPE_CHECKING:
     from onnx_gate.manifest import Manifest, ManifestError, Optimization
@@ -249,8 +249,8 @@ def load_manifest(path: Path | None, *, files: bool = False) -> Manifest:
 def refuse_manifest(path: Path | None, error: ManifestError) -> NoReturn:
     """End the command with every mistake of a manifest."""
     for problem in error.problems:
-        typer.echo(str(problem), err=True)
-    typer.echo(f"{path}: {counted(len(error.problems), 'mistake')}", err=True)
+        complain(problem)
+    complain(f"{path}: {counted(len(error.problems), 'mistake')}")
     raise typer.Exit(INVALID) from None
 
 
@@ -278,9 +278,15 @@ def token() -> str:
     return os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or ""
 
 
+def complain(sentence: object) -> None:
+    """Print one line, in which names that others chose are obeyed by nobody."""
+    typer.echo(printed(sentence), err=True)
+
+
 def refuse(message: str) -> NoReturn:
     """End the command as an invalid call."""
-    typer.echo(f"onnx-gate: {message}", err=True)
+    for line in f"onnx-gate: {message}".splitlines():
+        complain(line)
     raise typer.Exit(INVALID)
 
 

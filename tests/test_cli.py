@@ -74,6 +74,24 @@ def test_a_wrong_call_is_a_sentence_and_status_2(
     assert "Traceback" not in finished.stderr
 
 
+@pytest.mark.parametrize("command", ["check", "list", "plan", "run"])
+@pytest.mark.parametrize("name", ["good.yml", "bad.yml", "gone.yml"])
+def test_nobody_obeys_the_name_of_a_manifest(manifest: Path, command: str, name: str) -> None:
+    """A pull request chooses it, and a hook hands it over."""
+    folder = manifest.parent / "\x1b]0;title\x07\x1b[31m\n::error::x"
+    folder.mkdir()
+    (folder / "good.yml").write_text(manifest.read_text())
+    (folder / "m.py").write_text("" if command == "run" else (manifest.parent / "m.py").read_text())
+    (folder / "bad.yml").write_text("version: 1\nmodels: 3\n")
+    named = [] if command == "check" else ["--manifest"]
+    finished = gate(command, *named, str(folder / name), cwd=manifest.parent)
+    assert finished.returncode == (2 if name != "good.yml" else command == "run")
+    for line in (finished.stdout + finished.stderr).splitlines():
+        assert "\x1b" not in line
+        assert "\x07" not in line
+        assert not line.lstrip().startswith("::error")
+
+
 @pytest.mark.parametrize("format", ["terminal", "markdown", "html", "json"])
 def test_a_report_is_rendered_in_every_format(tmp_path: Path, format: str) -> None:
     write_text(tmp_path / "report.json", to_json(report()))

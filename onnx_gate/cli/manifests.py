@@ -27,6 +27,7 @@ from onnx_gate.arguments import (
     refusing,
 )
 from onnx_gate.errors import UserError
+from onnx_gate.text import counted, printed
 
 
 def init(
@@ -112,7 +113,7 @@ def check(
     for path in paths or (manifest,):
         loaded = load_manifest(path, files=True)
         count = len(loaded.models)
-        typer.echo(f"{loaded.path}: {count} model{'s' if count != 1 else ''}, no mistakes")
+        typer.echo(printed(f"{loaded.path}: {counted(count, 'model')}, no mistakes"))
 
 
 def plan(

@@ -21,6 +21,7 @@ from onnx_gate.arguments import (
     SampleOption,
     ScoreOption,
     Texts,
+    complain,
     load_manifest,
     refusing,
 )
@@ -53,7 +54,7 @@ def audit(
     """
     from onnx_gate.gate.deliver import audit_and_deliver
     from onnx_gate.gate.options import Options
-    from onnx_gate.text import quote
+    from onnx_gate.text import printed, quote
     from onnx_gate.verify.context import AuditRequest
 
     loaded = load_manifest(manifest)
@@ -69,7 +70,7 @@ def audit(
         )
         report, changed = audit_and_deliver(loaded, options, tuple(format or ()), write=write)
         for name in changed:
-            typer.echo(f"{loaded.path}: changed what {quote(name)} is verified with")
+            typer.echo(printed(f"{loaded.path}: changed what {quote(name)} is verified with"))
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
@@ -92,11 +93,12 @@ def attest_verify(
     """
     from onnx_gate.attest.accept import refusals
     from onnx_gate.attest.statement import read
+    from onnx_gate.text import printed
 
     with refusing():
         found = refusals(file, read(statement), require or ())
     for reason in found:
-        typer.echo(f"refused: {reason}", err=True)
+        complain(f"refused: {reason}")
     if not found:
-        typer.echo(f"{file}: what was verified")
+        typer.echo(printed(f"{file}: what was verified"))
     raise typer.Exit(FAILED if found else PASSED)

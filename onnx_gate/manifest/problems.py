@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_gate.errors import UserError
-from onnx_gate.text import quote
+from onnx_gate.text import printed, quote
 
 Key = str | int
 Keys = tuple[Key, ...]
@@ -33,7 +33,7 @@ class ManifestProblem:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}: "
-        return where + (f"{self.path}: {self.message}" if self.path else self.message)
+        return printed(where + (f"{self.path}: {self.message}" if self.path else self.message))
 
 
 @dataclass(frozen=True)
