@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,20 +156,37 @@ class CutShort:
 
 
 def cut_short(model: ModelProto, folder: Path) -> CutShort | None:
-    """Return the first tensor of a model in ``folder`` whose external data are not all there."""
+    """Return the first tensor of a model in ``folder`` whose external data are not all there.
+
+    Whoever wrote the file chose where they are: what is not below the folder, or cannot be looked at,
+    is not there. Raises ``ValueError`` where a place is none.
+    """
     sizes: dict[str, int | None] = {}
     for graph in graphs(model.graph):
         for tensor in graph.initializer:
             if tensor.data_location != TensorProto.EXTERNAL:
                 continue
             stored = ExternalDataInfo(tensor)
+            if min(stored.offset or 0, stored.length or 0) < 0:
+                raise ValueError(
+                    f"the external data of {tensor.name!r} begin, or end, before their file"
+                )
             if stored.location not in sizes:
-                path = folder / stored.location
-                sizes[stored.location] = path.stat().st_size if path.is_file() else None
+                sizes[stored.location] = _size_below(folder, Path(stored.location))
             end, size = (stored.offset or 0) + (stored.length or 0), sizes[stored.location]
             if size is None or size < end:
                 return CutShort(tensor.name, stored.location, end, size)
     return None
+
+
+def _size_below(folder: Path, location: Path) -> int | None:
+    if location.is_absolute() or ".." in location.parts:
+        return None
+    try:
+        status = (folder / location).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def stored_bytes(model: ModelProto) -> int:

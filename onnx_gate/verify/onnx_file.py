@@ -28,7 +28,10 @@ def read_model(path: Path, shown: str, *, beside: bool = True) -> onnx.ModelProt
         raise codes.OG208.error(f"{shown} {why}") from error
     if not proto.graph.node and not proto.graph.output:
         raise codes.OG208.error(f"{shown} holds no graph: it is no ONNX model")
-    short = cut_short(proto, path.parent) if beside else None
+    try:
+        short = cut_short(proto, path.parent) if beside else None
+    except ValueError as error:
+        raise codes.OG208.error(f"{shown}: {error}", kind="inspect") from error
     if short is not None:
         raise codes.OG208.error(f"{shown}: {_told(short, path.parent)}", kind="inspect")
     return proto

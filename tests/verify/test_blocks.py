@@ -20,7 +20,7 @@ import psutil
 import pytest
 import torch
 from onnx.external_data_helper import ExternalDataInfo
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 from onnx_gate.diagnose.blocks import locate
 from onnx_gate.diagnose.repro.replay import Limits, replay
@@ -28,6 +28,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
 from onnx_gate.manifest.values.coverage import CoverageSpec
+from onnx_gate.manifest.values.weights import WeightsSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.blocks import partition
@@ -440,6 +441,12 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str, words: st
     with pytest.raises(GateError, match=words) as caught:
         find_stored(spec.weights, tmp_path)
     assert caught.value.code == "OG205"
+
+
+def test_a_checkpoint_without_tensors_is_one(tmp_path: Path) -> None:
+    """What its model lacks is said where the two are held against each other."""
+    (tmp_path / "none.safetensors").write_bytes(save({}))
+    assert find_stored(WeightsSpec("none.safetensors"), tmp_path).tensors == {}
 
 
 @pytest.mark.slow

@@ -66,3 +66,38 @@ def test_the_last_byte_of_the_last_weight_has_to_be_there(tmp_path: Path) -> Non
     (tmp_path / "m.data").write_bytes(data[:-1])
     with pytest.raises(GateError, match=r"of 'second' should end at byte \d+ of 'm.data'"):
         read_model(path, "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("location", "../secret.txt", "in 'secret.txt' beside it, which is not there"),
+        ("location", "{outside}", "in 'secret.txt' beside it, which is not there"),
+        ("location", "/proc/self/environ", "in 'environ' beside it, which is not there"),
+        ("location", "/dev/zero", "in 'zero' beside it, which is not there"),
+        ("location", "loop", "in 'loop' beside it, which is not there"),
+        ("location", "x" * 5000, "beside it, which is not there"),
+        ("offset", "-8", "m.onnx: "),
+        ("length", "-8", "m.onnx: "),
+        ("offset", "many", "m.onnx: "),
+    ],
+)
+def test_of_what_lies_elsewhere_nothing_is_said(
+    tmp_path: Path, key: str, value: str, words: str
+) -> None:
+    """Whoever wrote the file chose the place: it is the repository's mistake, and no way to look around."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (tmp_path / "secret.txt").write_text("a" * 77)
+    (folder / "loop").symlink_to("loop")
+    path = stored(folder)
+    proto = onnx.load(str(path), load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
+        if entry.key == key:
+            entry.value = value.format(outside=tmp_path / "secret.txt")
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(GateError) as caught:
+        read_model(path, "m.onnx")
+    assert (caught.value.code, caught.value.kind) == ("OG208", "inspect")
+    assert words in caught.value.message
+    assert "77" not in caught.value.message

@@ -119,7 +119,8 @@ def find_stored(weights: WeightsSpec, workspace: Path) -> StoredWeights:
     checkpoint = read_checkpoint(weights, workspace, header)
     named = {name: found[id(tensor)] for name, tensor in checkpoint.state.items()}
     files = {stored.file for stored in named.values()}
-    folder = min((file.parent for file in files), key=lambda each: len(each.parts))
+    folders = (file.parent for file in files)
+    folder = min(folders, key=lambda each: len(each.parts), default=workspace)
     if not all(file.is_relative_to(folder) for file in files):
         raise codes.OG434.error(f"the shards of {weights.file} are not below one folder: move them")
     return StoredWeights(checkpoint, folder, named)
