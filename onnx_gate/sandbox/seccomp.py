@@ -1,7 +1,7 @@
 """A seccomp filter: system calls that no model needs, and sockets to the internet, are refused.
 
 The filter is classic BPF over ``struct seccomp_data`` (linux/seccomp.h): the number of the call at
-offset 0, the architecture at 4, the first argument at 16.
+offset 0, the architecture at 4, the first argument at 16, each of eight bytes, the lower half first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PR_GET_SECCOMP = 21
 
 _LOAD, _JUMP_EQ, _JUMP_GE, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER, _ARCH, _ARGUMENT = 0, 4, 16
+_NUMBER, _ARCH, _ARGUMENT, _THIRD = 0, 4, 16, 32
 _X32 = 0x40000000
 
 _ARCHITECTURES: Mapping[str, tuple[int, int]] = {
@@ -27,6 +27,8 @@ _ARCHITECTURES: Mapping[str, tuple[int, int]] = {
 }
 
 _SOCKET = (41, 198)
+# All models are one user: what one of them may set for another, or for the fork server, ends that.
+_PRLIMIT = (302, 261)
 _REFUSED: Mapping[str, tuple[int, int]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -100,6 +102,18 @@ def _program(machine: str, *, network: bool) -> bytes:
     for numbers, answer in ((_REFUSED, errno.EPERM), (_UNKNOWN, errno.ENOSYS)):
         for number in numbers.values():
             code += [_step(_JUMP_EQ, number[column], 0, 1), _step(_RETURN, _ERRNO | answer)]
+    code += [
+        # Its own limits, by the number 0, and to ask for any; no other process's.
+        _step(_JUMP_EQ, _PRLIMIT[column], 0, 8),
+        _step(_LOAD, _ARGUMENT),
+        _step(_JUMP_EQ, 0, 4, 0),
+        _step(_LOAD, _THIRD),
+        _step(_JUMP_EQ, 0, 0, 3),
+        _step(_LOAD, _THIRD + 4),
+        _step(_JUMP_EQ, 0, 0, 1),
+        _step(_RETURN, _ALLOW),
+        _step(_RETURN, _ERRNO | errno.EPERM),
+    ]
     code += [
         _step(_JUMP_EQ, _SOCKET[column], 1, 0),
         _step(_RETURN, _ALLOW),
