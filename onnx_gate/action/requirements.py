@@ -22,6 +22,9 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CONSTRAINTS, WITHOUT = "constraints.txt", "requirements.txt"
 SECONDS = 1800
 _TAIL = 40
+MOST_LINES = 5000
+"""Lines of pip's, and of what it starts, that a job's log has: a build backend may print for ever."""
+_LONGEST = 1 << 16
 # pip's own words, then those of the innermost program that it started. A line that names the step
 # that failed ("error: subprocess-exited-with-error") says no more than pip does.
 _REASONS = tuple(re.compile(rf"\s*{mark} (.+)") for mark in ("ERROR:", "×"))
@@ -170,6 +173,7 @@ def _run(
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
+        output = process.stdout
         lines: list[str] = []
         timed_out = False
 
@@ -181,10 +185,19 @@ def _run(
         timer = threading.Timer(SECONDS, end)
         timer.start()
         try:
-            for line in process.stdout:
-                say(line.rstrip("\n"))
+            count = 0
+            # A line may have no end: what is read at once is bounded.
+            for line in iter(lambda: output.readline(_LONGEST), ""):
+                count += 1
+                if count <= MOST_LINES:
+                    say(line.rstrip("\n"))
                 lines = [*lines[1 - _TAIL :], line.rstrip("\n")[:500]]
             status = process.wait()
+            left = count - MOST_LINES
+            if left > 0:
+                say(f"{left} more lines, the last of them:")
+                for line in lines[-left:]:
+                    say(line)
         finally:
             timer.cancel()
             process.kill()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.action.requirements import install, why
+from onnx_gate.action.requirements import MOST_LINES, install, why
 
 pytestmark = pytest.mark.process
 
@@ -55,6 +55,26 @@ def test_the_gate_that_verifies_is_never_one_of_the_requirements(tmp_path: Path)
     assert ended.stdout == "a requirement\n", ended.stderr
     assert not list((tmp_path / "run/site").rglob("onnx_gate*"))
     assert any("the image's own" in line for line in said)
+
+
+def test_a_flood_of_lines_is_cut_and_its_end_is_shown(tmp_path: Path) -> None:
+    package = tmp_path / "flood"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbackend-path = ["."]\nbuild-backend = "backend"\n'
+    )
+    (package / "backend.py").write_text(
+        f"for number in range({4 * MOST_LINES}):\n    print('water', number)\nraise SystemExit('drowned')\n"
+    )
+    asked = tmp_path / "requirements.txt"
+    asked.write_text("./flood\n")
+    said: list[str] = []
+    (tmp_path / "run").mkdir()
+    done = install(asked, tmp_path / "run/site", (), tmp_path, said.append)
+    assert done.problem is not None
+    assert MOST_LINES < len(said) < MOST_LINES + 100
+    assert any("more lines, the last of them:" in line for line in said)
+    assert tuple(said[-len(done.tail) :]) == done.tail
 
 
 def test_the_innermost_error_is_part_of_the_reason() -> None:
