@@ -12,6 +12,7 @@ import pytest
 
 from onnx_gate.manifest import ManifestError, ManifestProblem, load, lookup, validate
 from onnx_gate.pages import page
+from onnx_gate.text import plain
 
 Complaints = Callable[[str | bytes], list[str]]
 
@@ -93,7 +94,7 @@ def test_files_that_cannot_be_read(workspace: Path) -> None:
         with pytest.raises(ManifestError) as caught:
             load(path)
         (problem,) = caught.value.problems
-        return str(problem).partition(str(path))[2]
+        return str(problem).partition(plain(path))[2]
 
     missing = workspace / "none.yml"
     assert complaint(missing) == f":1:1: no such file; write one: {page('manifest.md')}"
