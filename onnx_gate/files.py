@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -97,6 +97,23 @@ def remove_tree(path: Path) -> bool:
         finally:
             os.close(parent)
     return not os.path.lexists(path)
+
+
+def take_folder(top: Path, parts: Sequence[str], target: Path) -> None:
+    """Move the folder ``top``/``parts`` to ``target``, which is not there; raises ``OSError``.
+
+    Whoever owns ``top`` may have put a link in the place of each part: none is followed, so that
+    nothing is moved but what lies below ``top``.
+    """
+    folder = os.open(top, _FOLDER)
+    try:
+        for part in parts[:-1]:
+            outer, folder = folder, os.open(part, _FOLDER, dir_fd=folder)
+            os.close(outer)
+        os.close(os.open(parts[-1], _FOLDER, dir_fd=folder))
+        os.rename(parts[-1], target, src_dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def remove_entry(entry: FoundPath) -> None:
@@ -202,7 +219,7 @@ def _exists(folder: int, name: str) -> bool:
     return True
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: Path | str) -> str:
     """Return the digest of a file, in hexadecimal; raises ``OSError``."""
     hashed = hashlib.sha256()
     with open(path, "rb") as file:
