@@ -12,11 +12,12 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from onnx_gate.files import remove_tree
+from onnx_gate.files import remove_entry, walk
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CONSTRAINTS, WITHOUT = "constraints.txt", "requirements.txt"
@@ -32,6 +33,7 @@ _INNERMOST = re.compile(r"\s+(?:error: (?![a-z-]+$)|(?=\w+(?:Error|Exception): )
 _OWN = re.compile(r"^\s*onnx[-_.]gate\b(?![-_.\w])", re.I)
 _FILES = re.compile(r"^(\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*)(\S.*)$")
 _PROBE_SECONDS = 5
+_SHADOW = PurePosixPath("lib/python*/site-packages/onnx_gate*")
 _TORCH = re.compile(r"^\s*torch(vision|audio)?\b", re.M | re.I)
 
 
@@ -73,9 +75,12 @@ def install(
             return Installed(
                 python, f"{file.name} could not be installed: {why(status, tail)}", tail
             )
-    for shadow in folder.glob("lib/python*/site-packages/onnx_gate*"):
-        say(f"removed {shadow.name}: the gate that verifies is the image's own")
-        remove_tree(shadow)
+    # Whoever installs may have made a link of any folder on the way.
+    for entry in walk(folder, max_depth=len(_SHADOW.parts)):
+        if entry.path.match(str(_SHADOW)):
+            say(f"removed {entry.name}: the gate that verifies is the image's own")
+            with suppress(OSError):
+                remove_entry(entry)
     return Installed(python)
 
 

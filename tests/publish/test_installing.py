@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import textwrap
 import zipfile
 from pathlib import Path
 
@@ -75,6 +77,35 @@ def test_a_flood_of_lines_is_cut_and_its_end_is_shown(tmp_path: Path) -> None:
     assert MOST_LINES < len(said) < MOST_LINES + 100
     assert any("more lines, the last of them:" in line for line in said)
     assert tuple(said[-len(done.tail) :]) == done.tail
+
+
+def test_no_gate_is_removed_by_way_of_a_link(tmp_path: Path) -> None:
+    """Whoever builds a package may put one into the environment that it is installed into."""
+    precious = tmp_path / "vendor" / "site-packages" / "onnx_gate_precious"
+    precious.mkdir(parents=True)
+    source = tmp_path / "package"
+    source.mkdir()
+    backend = f"""
+        import os
+        import shutil
+
+        def build_wheel(folder, settings=None, metadata=None):
+            os.symlink({str(tmp_path / "vendor")!r}, {str(tmp_path / "run/site/lib/python9")!r})
+            return shutil.copy({wheel(tmp_path, "helper", "helper")!r}, folder).split("/")[-1]
+        """
+    (source / "backend.py").write_text(textwrap.dedent(backend))
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "helper"\nversion = "9.0"\n'
+    )
+    os.rename(tmp_path / "helper-9.0-py3-none-any.whl", source / "helper-9.0-py3-none-any.whl")
+    asked = tmp_path / "requirements.txt"
+    asked.write_text("./package\n")
+    (tmp_path / "run").mkdir()
+    done = install(asked, tmp_path / "run/site", (), tmp_path, lambda _: None)
+    assert done.problem is None, done.tail
+    assert (tmp_path / "run/site/lib/python9").is_symlink()
+    assert precious.is_dir()
 
 
 def test_the_innermost_error_is_part_of_the_reason() -> None:
