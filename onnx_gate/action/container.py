@@ -20,7 +20,7 @@ from onnx_gate.action.changed_packages import ChangedPackages, requirements_file
 from onnx_gate.action.checkout import untrusted_checkout
 from onnx_gate.action.failed import failed_report
 from onnx_gate.action.job import AskedSince, Job
-from onnx_gate.action.output_folder import make_output
+from onnx_gate.action.output_folder import make_output, tidy_output
 from onnx_gate.action.rights import RunFolders, policy_for, run_folders, services_of, with_network
 from onnx_gate.errors import UserError
 from onnx_gate.gate.shards import parse_shard
@@ -141,9 +141,7 @@ def _verify(
             image=requirements.versions(),
             run=run_of(environ),
         )
-        status = _run_gate(job, environ, inputs.directory, folders)
-        # Before what is closed to the models is given back.
-        level = _without_survivors(level, "what the models started", policy.uid)
+        status, level = _run_gate(job, environ, inputs.directory, folders)
         report, status = _result(output, level, status)
         wanted = inputs.remedies and report.verdict != "pass"
         if report.problems or not (wanted or packages):
@@ -151,12 +149,12 @@ def _verify(
         settled(report)
         if packages:
             asked = _asked_since(environ, policy, folders, packages, 60 * inputs.since_minutes)
-            _run_gate(job.model_copy(update={"since": asked}), environ, inputs.directory, folders)
+            job = job.model_copy(update={"sandbox": level, "since": asked})
+            _, level = _run_gate(job, environ, inputs.directory, folders)
             level = _without_survivors(level, "what pip started", INSTALLER)
-            level = _without_survivors(level, "what the models started", policy.uid)
         if wanted:
-            _run_gate(job.model_copy(update={"remedies": True}), environ, inputs.directory, folders)
-            level = _without_survivors(level, "what the models started", policy.uid)
+            job = job.model_copy(update={"sandbox": level, "since": None, "remedies": True})
+            _, level = _run_gate(job, environ, inputs.directory, folders)
     return _with_found(report.model_copy(update={"sandbox": level}), output), status
 
 
@@ -260,7 +258,14 @@ def _asked_since(
     return AskedSince(files=tuple(files), packages=installer, seconds=seconds)
 
 
-def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: RunFolders) -> int:
+def _run_gate(
+    job: Job, environ: Mapping[str, str], directory: Path, folders: RunFolders
+) -> tuple[int, Sandbox]:
+    """Run the gate to its end; return its status and the sandbox, less what lives on.
+
+    However it ends, nothing of the models' lives on or can be followed in the output afterwards: the
+    gate tidies up as well, but models that make it end before that are no reason to leave it.
+    """
     file = folders.root / "job.json"
     write_text(file, job.model_dump_json())
     gate = subprocess.Popen(
@@ -270,7 +275,9 @@ def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: Ru
         stdin=subprocess.DEVNULL,
     )
     try:
-        return gate.wait()
+        status = gate.wait()
+        # Before what is closed to the models is given back.
+        return status, _without_survivors(job.sandbox, "what the models started", job.launch.owner)
     except BaseException:
         gate.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -278,6 +285,8 @@ def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: Ru
         gate.kill()
         survivors.end_all(None, 1.0)
         raise
+    finally:
+        tidy_output(job.output, keep_models=job.keep_models)
 
 
 def _result(output: Path, level: Sandbox, status: int) -> tuple[Report, int]:

@@ -50,6 +50,13 @@ def make_output(inputs: Inputs) -> Path:
     return output.resolve()
 
 
+def tidy_output(output: Path, *, keep_models: bool) -> None:
+    """Leave nothing of the models' in the folder that an upload would follow, or that nobody asked for."""
+    if not keep_models:
+        remove_tree(output / MODELS)
+    plain_files_only(output)
+
+
 def refuse_tracked(inputs: Inputs) -> None:
     """Raise ``UserError`` where git tracks something in the output folder.
 

@@ -15,17 +15,27 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from onnx_gate.text import binary_size
+
+RESULT = "result"
+"""The kind of the messages that are kept until their worker has ended."""
+
 MAX_MESSAGE = 64 << 20
 """Largest body of one frame, in bytes."""
 
 MAX_TOTAL = 256 << 20
 """Most bytes that one worker may send, headers included."""
 
+MAX_PARSED = 128 << 20
+"""Most memory, by an estimate from above, that a message, and all results of a worker, may take."""
+
 TOKEN_BYTES = 16
 
 _MAGIC = b"OGF1"
 _HEADER = struct.Struct("!4s16scI")
 _MESSAGE, _END = b"M", b"E"
+# What Python makes of a mark in JSON, at most: `{}` is 3 bytes of text with its comma.
+_OBJECT, _ELEMENT, _WIDE = 256, 128, 4
 
 
 class ProtocolError(Exception):
@@ -86,6 +96,7 @@ class Decoder:
         self._max_total = max_total
         self._buffer = bytearray()
         self._total = 0
+        self._results = 0
         self.ended = False
         """Whether the end-of-work frame has arrived."""
 
@@ -109,7 +120,19 @@ class Decoder:
             if kind == _END:
                 self.ended = True
             else:
-                yield _parse(body)
+                yield self._parsed(body)
+
+    def _parsed(self, body: bytes) -> dict[str, Any]:
+        """Return a message that is small enough to be read, with the results before to be kept."""
+        weight = _weight(body)
+        if weight > MAX_PARSED:
+            raise ProtocolError(f"it sent a message that takes {_too_much(weight)}")
+        message = _parse(body)
+        if message["kind"] == RESULT:
+            self._results += weight
+            if self._results > MAX_PARSED:
+                raise ProtocolError(f"it sent results that take {_too_much(self._results)}")
+        return message
 
     def _next_frame(self) -> tuple[bytes, bytes] | None:
         prefix = _MAGIC + self._token
@@ -129,6 +152,20 @@ class Decoder:
         body = bytes(self._buffer[_HEADER.size : stop])
         del self._buffer[:stop]
         return kind, body
+
+
+def _weight(body: bytes) -> int:
+    """Return about how many bytes a body takes once it is parsed, and rather more than it does.
+
+    Text of a few bytes becomes objects of many times their size, which are counted without making them.
+    """
+    narrow = body.isascii() and b"\\u" not in body
+    text = len(body) if narrow else _WIDE * len(body)
+    return text + _OBJECT * body.count(b"{") + _ELEMENT * (body.count(b"[") + body.count(b","))
+
+
+def _too_much(weight: int) -> str:
+    return f"{binary_size(weight)} of memory to read, where {binary_size(MAX_PARSED)} is allowed"
 
 
 def _parse(body: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -66,7 +67,8 @@ def run_tasks(
     again, alone, because it was ended for want of memory, or of time while another worker's many
     processes kept the processors from it (each is a stage of its own, waiting for it), or in flight
     when the fork server died.
-    ``on_end`` is called once per task, when its outcome is known.
+    ``on_end`` is called once per task, when its outcome is known, and is the only one to have its
+    messages: they are kept no longer.
 
     Returns an outcome for every task, by name; a task never raises here. Raises ``ValueError``
     for names that are not unique and for ``jobs`` below 1, and whatever a callback raises
@@ -249,7 +251,7 @@ class _Pool:
             most -= len(data)
             try:
                 for message in worker.decoder.feed(data):
-                    if message["kind"] == "result":
+                    if message["kind"] == channel.RESULT:
                         worker.messages.append(message)
                     self._on_event(worker.task.name, message)
             except channel.ProtocolError as error:
@@ -287,7 +289,10 @@ class _Pool:
             if worker is None:
                 continue
             if report.what == forkserver.BORN:
-                worker.pid = report.value
+                # Packages that somebody else has chosen run in the server: its word is no proof, and
+                # whoever is believed to be a worker may be killed.
+                if process.descends(report.value, self._server.pid):
+                    worker.pid = report.value
                 worker.started = time.monotonic()
                 if self._on_start is not None:
                     self._on_start(worker.task.name)
@@ -333,9 +338,11 @@ class _Pool:
         self._settle(worker.task, outcome)
 
     def _settle(self, task: Task, outcome: Outcome) -> None:
-        self.outcomes[task.name] = outcome
         if self._on_end is not None:
             self._on_end(task.name, outcome)
+            # As many as all models together have sent would have room nowhere.
+            outcome = replace(outcome, messages=())
+        self.outcomes[task.name] = outcome
 
     def _drop(self, worker: Running) -> None:
         self._stop_reading(worker)

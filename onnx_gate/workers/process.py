@@ -112,6 +112,17 @@ def families(
     return members
 
 
+def descends(pid: int, ancestor: int) -> bool:
+    """Return whether a process, which is there, is a child of another or of one of its children."""
+    table, seen = process_table(), set[int]()
+    while (row := table.get(pid)) is not None and pid not in seen:
+        if row.ppid == ancestor:
+            return True
+        seen.add(pid)
+        pid = row.ppid
+    return False
+
+
 def children_elsewhere() -> list[ProcessRow]:
     """This process's children in other sessions: every worker and all it leaves behind are."""
     me, session = os.getpid(), os.getsid(0)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -59,17 +61,20 @@ def beside(make: Callable[..., Task], tmp_path: Path) -> Callable[..., Outcome]:
         over = tmp_path / "over"
         hostile = make(do, **options)
         innocent = make("innocent", until=str(over), value=42)
+        told: dict[str, Outcome] = {}
 
         def on_end(name: str, outcome: Outcome) -> None:
+            told[name] = outcome
             if name == do:
                 at_end()
                 over.touch()
 
         outcomes = run([innocent, hostile], on_end=on_end)
-        assert outcomes["innocent"].end == "done"
-        assert [m["value"] for m in outcomes["innocent"].messages] == [42]
+        assert told["innocent"].end == "done"
+        assert [m["value"] for m in told["innocent"].messages] == [42]
         assert list(outcomes) == ["innocent", do]
-        return outcomes[do]
+        assert not any(outcome.messages for outcome in outcomes.values())
+        return told[do]
 
     return beside
 
@@ -454,6 +459,66 @@ def test_a_worker_may_not_send_without_end() -> None:
         list(decoder.feed(frame))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"stage","x":[' + b"[[]]," * 500_000 + b"0]}",
+        b'{"kind":"stage","x":"' + 9 * MIB * b"wide" + "\U0001f600".encode() + b'"}',
+        b'{"kind":"stage","x":"' + 9 * MIB * b"wide" + b'\\ud83d\\ude00"}',
+    ],
+    ids=["many-objects", "wide-text", "escaped-text"],
+)
+def test_a_message_that_would_take_much_memory_is_not_parsed(body: bytes) -> None:
+    token = channel.new_token()
+    frame = b"OGF1" + token + b"M" + len(body).to_bytes(4, "big") + body
+    with pytest.raises(channel.ProtocolError, match="MiB of memory to read, where 128 MiB"):
+        list(channel.Decoder(token).feed(frame))
+
+
+def test_results_that_are_kept_may_not_take_much_memory_together(
+    beside: Callable[..., Outcome],
+) -> None:
+    outcome = beside("floods_with_results")
+    assert outcome.end == "protocol"
+    assert re.fullmatch(r"it sent results that take \d+ MiB .* 128 MiB is allowed", outcome.detail)
+    assert 1 < len(outcome.messages) < 10
+
+
+@linux
+def test_a_forged_pid_of_the_server_kills_nobody(
+    make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    lies = f"""
+        import os
+        import time
+
+        from onnx_gate.workers import forkserver
+
+        told = forkserver._Server._report
+
+
+        def forged(self, what, number, value, peak=0):
+            born = what == forkserver.BORN
+            told(self, what, number, {bystander.pid} if born else value, peak)
+            if born:
+                time.sleep(0.3)
+                os._exit(1)
+
+
+        forkserver._Server._report = forged
+        """
+    (tmp_path / "lies.py").write_text(textwrap.dedent(lies))
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        outcomes = run([make("endless_loop")], preload=["lies"])
+        assert outcomes["endless_loop"].end == "lost"
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
 def test_frames_may_arrive_in_any_pieces() -> None:
     reader, writer = os.pipe()
     token = channel.new_token()
@@ -488,16 +553,16 @@ def test_slow_writer_does_not_block_the_gate(make: Callable[..., Task], tmp_path
         make("slow_writer", touch=str(half), until=str(over)),
         make("innocent", until=str(half), value=1),
     ]
-    order: list[str] = []
+    told: dict[str, Outcome] = {}
 
     def on_end(name: str, outcome: Outcome) -> None:
-        order.append(name)
+        told[name] = outcome
         over.touch()
 
     outcomes = run(tasks, on_end=on_end)
     assert [outcome.end for outcome in outcomes.values()] == ["done", "done"]
-    assert values(outcomes["slow_writer"]) == [7]
-    assert order == ["innocent", "slow_writer"]
+    assert values(told["slow_writer"]) == [7]
+    assert list(told) == ["innocent", "slow_writer"]
 
 
 def test_kills_own_group(beside: Callable[..., Outcome]) -> None:
@@ -515,6 +580,11 @@ def test_death_of_the_server_is_the_fault_of_one(
     pids = tmp_path / "pids"
     starts: list[str] = []
     ends: list[str] = []
+    told: dict[str, list[Any]] = {}
+
+    def on_end(name: str, outcome: Outcome) -> None:
+        ends.append(name)
+        told[name] = values(outcome)
 
     def on_start(name: str) -> None:
         starts.append(name)
@@ -530,9 +600,9 @@ def test_death_of_the_server_is_the_fault_of_one(
         make(do, ready=str(ready), pids=str(pids)),
         make("reports_and_returns", value=3),
     ]
-    outcomes = run(tasks, on_start=on_start, on_end=lambda name, outcome: ends.append(name))
+    outcomes = run(tasks, on_start=on_start, on_end=on_end)
     assert outcomes["innocent"].end == "done"
-    assert values(outcomes["innocent"]) == [42]
+    assert told["innocent"] == [42]
     assert outcomes["reports_and_returns"].end == "done"
     assert outcomes[do].end == "lost"
     assert outcomes[do].detail == "it killed the process that started it"

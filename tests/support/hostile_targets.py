@@ -208,6 +208,11 @@ def large_message(payload: dict[str, Any], emit: Any) -> None:
     emit({"kind": "result", "value": "x" * (8 * MIB)})
 
 
+def floods_with_results(payload: dict[str, Any], emit: Any) -> None:
+    while True:
+        emit({"kind": "result", "value": [{"a": 1}] * 100_000})
+
+
 def slow_writer(payload: dict[str, Any], emit: Any) -> None:
     sender = emit.__self__
     body = b'{"kind":"result","value":7}'
