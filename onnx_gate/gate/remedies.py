@@ -8,12 +8,14 @@ from __future__ import annotations
 import difflib
 import hashlib
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree, sha256_of
 from onnx_gate.findings import codes
@@ -41,6 +43,7 @@ from onnx_gate.report.model.remedy import (
 )
 from onnx_gate.text import quote
 from onnx_gate.verify.context import Context
+from onnx_gate.workers.channel import RESULT
 from onnx_gate.workers.launch import own_folder
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Outcome, Task
@@ -49,6 +52,10 @@ WORKER = "onnx_gate.remedy.tries:work"
 _MADE = "made.onnx"  # as the worker calls it, which imports torch
 # Nobody waits longer for a report that is done, however long the run was.
 _MOST_SECONDS = 300.0
+# To tell of what one worker has tried takes milliseconds, if its files are nothing out of the ordinary.
+_TELLING_SECONDS = 10.0
+# The longest module of transformers (4,300 lines) has 344,000; so many take two seconds.
+_MOST_ALIKE = 10_000_000
 _STAGE = "remedies"
 _CONTEXT_LINES = 3
 
@@ -112,12 +119,13 @@ class _Phase:
         most = f"{seconds * len(ladders) / jobs:.0f} s at most"
         count = f"{len(ladders)} model{'s' if len(ladders) > 1 else ''}"
         self.progress.aside(f"trying what makes {count} green ({most}; --remedies 0 tries nothing)")
-        heard_of: dict[str, int] = {}
+        heard_of: dict[str, set[int]] = {}
 
         def heard(name: str, message: Mapping[str, Any]) -> None:
-            if message.get("kind") == "result":
-                heard_of[name] = heard_of.get(name, 0) + 1
-                self.progress.stage(name, _STAGE, f"{heard_of[name]} of {len(ladders[name])}")
+            number = _number(message, ladders[name])
+            if number is not None and number not in heard_of.setdefault(name, set()):
+                heard_of[name].add(number)
+                self.progress.stage(name, _STAGE, f"{len(heard_of[name])} of {len(ladders[name])}")
 
         models = [specs[name] for name in ladders]
         with services.running(models, self.options.launch) as launch:
@@ -165,9 +173,10 @@ class _Phase:
         self, result: ModelResult, spec: ModelSpec, every: Sequence[Candidate], outcome: Outcome
     ) -> ModelResult:
         held, tried, failed, fresh = [], set(), [], None
+        deadline = Deadline(_TELLING_SECONDS)
         for message in outcome.messages:
-            number, holds = message.get("number"), message.get("holds")
-            if not isinstance(number, int) or not 0 <= number < len(every):
+            number, holds = _number(message, every), message.get("holds")
+            if number is None or number in tried or deadline.passed():
                 continue
             tried.add(number)
             if holds is False and every[number].changes and not every[number].texts:
@@ -217,6 +226,8 @@ class _Phase:
                 )
         if candidate.changes and self.manifest.path.name not in texts:
             texts = {}  # no part of it is right without the others
+        if any(_alike(before[name], text) > _MOST_ALIKE for name, text in texts.items()):
+            texts = {}
         diff = "".join(patch(name, before[name], text) for name, text in texts.items())
         if len(diff) > MAX_PATCH:
             texts, diff = {}, ""
@@ -238,6 +249,18 @@ class _Phase:
             files=files,
             compared=compared,
         )
+
+
+def _number(message: Mapping[str, Any], every: Sequence[Candidate]) -> int | None:
+    """Return which of the candidates a message is an answer about, if it is one."""
+    number = message.get("number") if message.get("kind") == RESULT else None
+    return number if type(number) is int and 0 <= number < len(every) else None
+
+
+def _alike(before: str, after: str) -> int:
+    """Return how many pairs of lines of two texts are alike: what telling them apart costs."""
+    lines = Counter(before.split("\n"))
+    return sum(lines[line] * count for line, count in Counter(after.split("\n")).items())
 
 
 def _kept(layout: Layout, name: str) -> str | None:
