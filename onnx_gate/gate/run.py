@@ -18,6 +18,7 @@ from onnx_gate.gate.answers_folder import keep_answers
 from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.journal import BLOCKS, FAULTS, Journal
 from onnx_gate.gate.keep_repro import keep_repro
+from onnx_gate.gate.kept_files import with_kept_files
 from onnx_gate.gate.known_blocks import KnownBlocks
 from onnx_gate.gate.options import Options
 from onnx_gate.gate.outcome import not_started, result_of, unverified
@@ -146,6 +147,8 @@ def run(
             remove_tree(layout.models)
         blocks.close()
     results = tuple(models.result(spec, lost) for spec in specs)
+    if options.keep_models and options.against is None:
+        results = tuple(map(with_kept_files(manifest.workspace, specs, layout), results))
     report = Report(
         verdict="error" if problems else overall(results),
         counts=count(results),
