@@ -312,12 +312,12 @@ def _suggest(report: Report, publication: Publication, client: Client, target: P
     """Bring the suggestions at the lines of the diff up to date; raises ``GitHubError``.
 
     A report of another run is whatever that run's author has made of it: none of its lines is
-    suggested in this token's name.
+    suggested in this token's name. Where nothing was to be tried, nothing can have held.
     """
     if publication.context.workflow_run is not None:
         return
     folder = publication.manifest_path.rpartition("/")[0]
-    remedies = suggestions_of(report, folder)
+    remedies = suggestions_of(report, folder) if publication.inputs.remedies else []
     header, repository = publication.header(report), publication.context.repository
     count = sync_suggestions(client, repository, target, header, remedies)
     if count:

@@ -58,7 +58,7 @@ def statement_of(
     assert report.created is not None
     counting = _counting(model)
     numbers, decisions, weights = coverage(model), model.decisions, model.weights
-    environment = {k: str(v) for k, v in report.environment.items() if isinstance(v, str | int)}
+    environment = {k: v for k, v in model.environment.items() if isinstance(v, str)}
     return Statement(
         subject=tuple(_resource(name, each) for name, each in model.export.files.items()),
         predicate=Parity(

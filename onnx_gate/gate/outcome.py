@@ -23,6 +23,23 @@ _ENDS: dict[str, codes.Code] = {
     "processes": codes.OG507,
 }
 
+SAID = frozenset(
+    {
+        *("verdict", "error", "portion", "stages", "export", "findings", "checks", "runtimes"),
+        *("diagnosis", "further", "precision", "headroom", "decisions", "audit", "weights"),
+    }
+)
+"""What of a result is its worker's to say. The rest is the gate's own, whatever a worker sends of it."""
+
+_TOLD = frozenset(
+    {
+        *("python", "platform", "machine", "cpu_capability", "gpu", "providers", "browser"),
+        *("torch", "onnx", "numpy", "onnxruntime", "onnxruntime-web", "openvino", "ncnn", "pnnx"),
+        *("opencv-python", "opencv-python-headless"),
+    }
+)
+_WORDS, _MOST_WORDS = 200, 32
+
 
 def result_of(spec: ModelSpec, outcome: Outcome, log: str, stage: str = "") -> ModelResult:
     """Return what is known of a model once its worker has ended.
@@ -33,15 +50,16 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str, stage: str = "") -> M
     observed: dict[str, Any] = {
         "line": spec.line or None,
         "required": spec.required,
+        "reference": spec.reference,
         "seconds": round(max(0.0, outcome.seconds), 3),
         "peak_memory": outcome.peak_memory or None,
     }
-    result = _last_result(spec, outcome)
-    if result is not None and outcome.end == "done":
-        if result.error is not None:
-            error = result.error.model_copy(update={"log": log})
-            result = result.model_copy(update={"error": error})
-        return result.model_copy(update=observed)
+    said = _last_result(spec, outcome) if outcome.end == "done" else None
+    if said is not None:
+        error = said.error and said.error.model_copy(update={"log": log})
+        heard = {name: getattr(said, name) for name in SAID}
+        heard |= {"error": error, "environment": _environment(spec, outcome)}
+        return ModelResult(name=spec.name, **heard, **observed)
     code = _ENDS[outcome.end]
     message = outcome.detail
     if stage and outcome.end == "signal":
@@ -56,6 +74,21 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str, stage: str = "") -> M
         ),
         **observed,
     )
+
+
+def _environment(spec: ModelSpec, outcome: Outcome) -> dict[str, str | list[str]]:
+    """Return what a worker says of itself, as far as it is of what a worker may speak of."""
+    said = outcome.messages[-1].get("environment")
+    told = said if isinstance(said, dict) else {}
+    allowed = {*_TOLD, *(runtime.name for runtime in spec.runtimes)}
+    found: dict[str, str | list[str]] = {}
+    for name in sorted(allowed & told.keys()):
+        value = told[name]
+        if isinstance(value, str | int):
+            found[name] = plain(value, _WORDS)
+        elif isinstance(value, list):
+            found[name] = [plain(each, _WORDS) for each in value[:_MOST_WORDS]]
+    return found
 
 
 def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:

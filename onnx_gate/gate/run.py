@@ -152,7 +152,7 @@ def run(
     report = Report(
         verdict="error" if problems else overall(results),
         counts=count(results),
-        environment=dict(sorted(models.environment.items())),
+        environment=_environment(results),
         manifest=manifest_info(manifest),
         models=results,
         problems=problems,
@@ -184,7 +184,6 @@ class _Models:
         blocks: KnownBlocks,
     ) -> None:
         self.results: dict[str, ModelResult] = dict(known.results)
-        self.environment: dict[str, Any] = dict(known.environment)
         self.notes: list[str] = []
         self.unfinished: list[ModelSpec] = []
         self.crashes: dict[str, dict[str, str]] = {}
@@ -244,10 +243,8 @@ class _Models:
             self.unfinished.append(spec)
             return
         log = self._layout.log(name).relative_to(self._layout.output).as_posix()
-        self.results[name] = result_of(spec, outcome, log, stage)
-        for message in outcome.messages:
-            if isinstance(message.get("environment"), dict):
-                self.environment.update(message["environment"])
+        audited = {} if self._options.audit is not None else {"audit": None}
+        self.results[name] = result_of(spec, outcome, log, stage).model_copy(update=audited)
         if self.results[name].error is None:
             self._blocks.ended(name)
         try:
@@ -296,6 +293,12 @@ class _Models:
             remove_tree(folder)
         elif self._options.launch.policy is not None:
             plain_files_only(folder)
+
+
+def _environment(results: Sequence[ModelResult]) -> dict[str, Any]:
+    """Return what the models' processes say of the machine: of what they disagree on, the last word."""
+    told = {name: value for each in results for name, value in each.environment.items()}
+    return dict(sorted(told.items()))
 
 
 def _planned(manifest: Manifest, options: Options) -> Shard | None:

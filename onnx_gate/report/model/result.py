@@ -155,7 +155,9 @@ class ModelResult(Frozen):
     of its results is of 16 bits. ``decisions`` is null
     where the model's operators were not watched. ``audit`` is what
     faults its gate would have caught, null where nobody asked. ``answers`` are what another machine
-    can hold its runtimes against, null where they were not written down. ``remedies`` are what was tried
+    can hold its runtimes against, null where they were not written down. ``environment`` is what its
+    process says of its machine and packages: of an honest model what it rests on, of another nothing that
+    anybody else's result should be told of. ``remedies`` are what was tried
     to make it green, null where nothing was. ``portion`` is which part of its blocks this is about, null
     where it is about the whole model.
     """
@@ -184,6 +186,7 @@ class ModelResult(Frozen):
     audit: Audit | None = None
     weights: Weights | None = None
     answers: Answers | None = None
+    environment: dict[str, str | list[str]] = {}
     remedies: Remedies | None = None
 
     @property
