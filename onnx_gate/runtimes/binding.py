@@ -126,7 +126,7 @@ def bind(
     if signature is None:
         binding = Binding(names, (), constants=constants)
         return replace(binding, nested=_nested(binding, {}, {}, containers, caches or {}))
-    binding = replace(_bind(module, signature, names), constants=constants)
+    binding = replace(_bind(module, signature, names, bool(constants)), constants=constants)
     if containers:
         hints, parameters = annotated(module), signature.parameters
         made = _nested(binding, parameters, hints, containers, caches or {})
@@ -165,7 +165,7 @@ def signature_of(module: nn.Module) -> inspect.Signature | None:
     """Return the signature of ``forward``, ``None`` where it tells none."""
     if isinstance(module, torch.jit.ScriptModule):
         schema: Any = getattr(module.forward, "schema", None)
-        # By position, as the exporter calls it; the first is self.
+        # The first is self.
         return inspect.Signature([_parameter(each) for each in schema.arguments[1:]])
     try:
         return inspect.signature(module.forward)
@@ -181,13 +181,15 @@ def _parameter(argument: Any) -> Parameter:
     )
     return Parameter(
         argument.name,
-        Parameter.POSITIONAL_ONLY,
+        Parameter.KEYWORD_ONLY if argument.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD,
         default=default,
         annotation=kinds.get(kind.kind(), Parameter.empty),
     )
 
 
-def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str]) -> Binding:
+def _bind(
+    module: nn.Module, signature: inspect.Signature, names: Sequence[str], has_constants: bool
+) -> Binding:
     parameters = signature.parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     named = [
@@ -203,7 +205,12 @@ def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str])
             return Binding(others, ())
     for name in others:
         _need_parameter(name, signature, named)
-    by_position = [n for n in named if _goes_by_position(module, parameters[n])]
+    # Exporters call scripted modules by position. Constants, which may stand before inputs, are left to
+    # what stands between (``is_direct``).
+    captured = isinstance(module, torch.fx.GraphModule) or (
+        isinstance(module, torch.jit.ScriptModule) and not has_constants
+    )
+    by_position = [n for n in named if _goes_by_position(captured, parameters[n])]
     if others and Parameter.VAR_POSITIONAL in kinds:
         # What stands before *args cannot be passed by keyword beside them.
         by_position = [n for n in named if parameters[n].kind != Parameter.KEYWORD_ONLY]
@@ -229,11 +236,11 @@ def _need_parameter(name: str, signature: inspect.Signature, taken: Sequence[str
         raise _mismatch(f"forward has no parameter {name!r}{hint}", signature)
 
 
-def _goes_by_position(module: nn.Module, parameter: Parameter) -> bool:
+def _goes_by_position(captured: bool, parameter: Parameter) -> bool:
     if parameter.kind == Parameter.POSITIONAL_ONLY:
         return True
     # A captured program wants its arguments as they were given when it was captured.
-    return isinstance(module, torch.fx.GraphModule) and parameter.kind != Parameter.KEYWORD_ONLY
+    return captured and parameter.kind != Parameter.KEYWORD_ONLY
 
 
 def _mismatch(problem: str, signature: inspect.Signature) -> GateError:

@@ -108,3 +108,21 @@ def test_an_input_cannot_be_one_of_them(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match=r"5:15: models\.net\.call\.x: also one of the inputs"):
         load(path)
+
+
+class Rated(nn.Module):
+    """Its constant stands before its input."""
+
+    def forward(self, rate: int, x: torch.Tensor) -> torch.Tensor:
+        if rate == 3:
+            raise ValueError("no such rate")
+        return x * rate
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_scripted_module_takes_constants_by_name_as_any_does() -> None:
+    scripted = torch.jit.script(Rated())
+    eager = Eager(scripted, ("x",), constants={"rate": 5})
+    assert (eager.run({"x": torch.ones(3).numpy()}).arrays[0] == 5).all()
+    # Without constants exporters call it by position.
+    assert bind(scripted, ("x", "rate")).positional == ("rate", "x")
