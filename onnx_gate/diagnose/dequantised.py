@@ -13,6 +13,7 @@ import onnx
 import torch
 from torch import nn
 
+from onnx_gate.diagnose.blame.reordered import reordered
 from onnx_gate.diagnose.blame.weights import told_of_weight, weights_of
 from onnx_gate.diagnose.localize.faulty import WrongConstant
 from onnx_gate.graph.short import ShortWeight, short_weight
@@ -70,6 +71,12 @@ def told_of_constant(
         return f"{what} is another one behind {node.op_type}: {why}"
     if wrong.is_held:
         return told_of_weight(wrong.own, wrong.right, _in_file(wrong.name, module) or names, module)
+    if wrong.instead:
+        others = listed(wrong.instead, len(wrong.instead))
+        return f"the file has what is made of {others} where what is made of {names} belongs"
+    moved = reordered(wrong.own, wrong.right)
+    if moved is not None:
+        return f"{what} is in another order in the file: {moved.sentence()}"
     off = np.count_nonzero(~np.isclose(wrong.own, wrong.right, rtol=1e-5, atol=1e-7))
     return f"{what} is another one in the file, in {off} of {wrong.own.size} numbers"
 

@@ -312,6 +312,50 @@ def cancelling(x: Tensor) -> Tensor:
     return ((x + 1e4) @ torch.ones(512, 1)) - 512e4
 
 
+def in_reverse(module: nn.Module) -> None:
+    module[2].weight.data = module[2].weight.data.flip(0)
+
+
+class Placed(nn.Module):
+    """What it computes of its weights alone is a constant of the file, under no name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.down, self.along = (nn.Parameter(torch.randn(9, 6)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.tensor([0, 3, 1, 2])
+        return (x * self.down[places]).relu() + x.sin() * self.along[places]
+
+
+def exchanged(module: nn.Module) -> None:
+    module.down, module.along = module.along, module.down
+
+
+def bounded(folder: Path) -> Subject:
+    """A file that says of an operator what a fresh export leaves to its default."""
+    x = normal(3, 4)
+    x[1, 2] = -np.inf
+    subject = file_of(folder, Of(lambda x: torch.where(torch.isinf(x), torch.zeros(()), x)), x)
+    proto = onnx.load(str(subject.exported.path))
+    node = next(node for node in proto.graph.node if node.op_type == "IsInf")
+    node.attribute.append(onnx.helper.make_attribute("detect_negative", 0))
+    onnx.save(proto, str(subject.exported.path))
+    return subject
+
+
+class Among(nn.Module):
+    few = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x == torch.tensor([0.0, 1.0, -1.0])[: self.few]).any(-1).float() + x[:, 0]
+
+
+def longer(module: nn.Module) -> None:
+    module.few = 3
+
+
 OTHERS: dict[str, tuple[str, Callable[[Path], Subject]]] = {
     "sorting NaN": ("kernel", lambda f: make(f, Of(lambda x: x.sort()[0]), with_nan(4, 8))),
     "weights": ("stale artifact", lambda f: file_of(f, mlp(), normal(3, 8), retrained)),
@@ -373,6 +417,10 @@ OTHERS |= {
         ),
     ),
     "constants": ("stale artifact", lambda f: file_of(f, nn.LeakyReLU(0.2), normal(3, 8), leakier)),
+    "reversed": ("stale artifact", lambda f: file_of(f, mlp(), normal(3, 8), in_reverse)),
+    "exchanged": ("stale artifact", lambda f: file_of(f, Placed(), normal(3, 4, 6), exchanged)),
+    "a usual attribute": ("stale artifact", bounded),
+    "a list": ("stale artifact", lambda f: file_of(f, Among(), normal(64, 1).round(), longer)),
 }
 
 
@@ -460,6 +508,10 @@ DIFFERENCES = {
     "half": ", and 1 of 3 others",
     "graph": "it has 1 Gelu that a fresh export has not and lacks 1 Relu",
     "constants": "alpha=0.2",
+    "reversed": "the weight 2.weight is in another order in the file: the same rows in reverse order",
+    "exchanged": "2 constants are in each other's places in the file",
+    "a usual attribute": "has detect_negative=0 where a fresh export has 1",
+    "a list": "of Equal is [0.0, 1.0] where a fresh export has [0.0, 1.0, -1.0]",
 }
 
 
@@ -468,6 +520,10 @@ DECIDING = {
     "graph": "graph",
     "half": "file",
     "constants": "graph",
+    "reversed": "graph",
+    "exchanged": "graph",
+    "a usual attribute": "graph",
+    "a list": "graph",
     "cancellation": "runtime",
     "log1p": "runtime",
     "tight": "runtime",

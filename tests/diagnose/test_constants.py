@@ -266,3 +266,37 @@ def test_what_is_computed_of_weights_has_its_own_name() -> None:
         wrong, node("Gemm", ["x", "0.weight"], ["y"]), {}, nn.Sequential(layer), ""
     )
     assert told == "the weight 0.weight is 2 times the module's in the file"
+
+
+def test_what_is_made_of_another_weight_is_no_training(tmp_path: Path) -> None:
+    """An exporter computes what depends on no input, and the file has that of the other table."""
+    code = PLACED.replace("EXPORT", "module.down, module.along = module.along, module.down")
+    entry = 'model: models.py:Placed, inputs: {x: "float32[batch, 4, 6]"}, export: {exporter: "models.py'
+    found = run_few(tmp_path, code, {"placed": f'{entry}:swapped"}}'})["placed"].diagnosis
+    assert found is not None
+    assert found.cause in (
+        "the file has what is made of along where what is made of down belongs",
+        "the file has what is made of down where what is made of along belongs",
+    )
+
+
+PLACED = """
+import torch
+
+class Placed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.along = (torch.nn.Parameter(torch.randn(9, 6)) for _ in range(2))
+
+    def forward(self, x):
+        places = torch.tensor([0, 3, 1, 2])
+        return (x * self.down[places]).relu() + x.sin() * self.along[places]
+
+def swapped(module, example, path):
+    EXPORT
+    program = torch.onnx.export(
+        module, tuple(example.values()), dynamo=True, verbose=False, dynamic_shapes=({0: "batch"},)
+    )
+    program.save(path)
+    EXPORT
+"""

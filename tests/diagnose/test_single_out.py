@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -205,6 +206,30 @@ def test_what_is_filled_with_one_number_is_no_training() -> None:
     stored, right = np.full((6, 3), 0.5, np.float32), np.full((6, 3), -1e9, np.float32)
     told = "val_3 is 0.5 everywhere in the file, and -1e+09 in the module"
     assert told_of_weight(stored, right, "val_3", nn.Linear(3, 6)) == told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda a: a[::-1], "the same rows in reverse order"),
+        (lambda a: np.roll(a, -1, 0), "each row is the next one"),
+        (lambda a: np.roll(a, 3, 0), "each row is the one 3 before"),
+        (lambda a: np.roll(a, 1, 1), "each column is the one before"),
+        (lambda a: a[[0, 1, 6, 3, 4, 5, 2, 7]], "rows 2, 6 of 8 in each other's places"),
+        (lambda a: a[[3, 5, 6, 0, 7, 4, 1, 2]], "the same rows in another order"),
+        (lambda a: a.T.reshape(8, 6), "the same numbers in another order"),
+    ],
+)
+def test_the_same_numbers_in_other_places_are_no_training(
+    change: Callable[[np.ndarray], np.ndarray], told: str
+) -> None:
+    right = normal(8, 6)
+    stored = np.array(change(right))
+    said = f"the weight up.weight is in another order in the file: {told}"
+    assert told_of_weight(stored, right, "up.weight", nn.Linear(6, 8)) == said
+    # One number beside them, and they are other ones.
+    stored[2, 3] += 0.5
+    assert "has other values" in told_of_weight(stored, right, "up.weight", nn.Linear(6, 8))
 
 
 def test_a_wrong_weight_is_told_with_the_names_that_it_is_tied_to() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from onnx_gate.diagnose.bench import Answer, Fresh
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
+from onnx_gate.diagnose.blame.reordered import reordered
 from onnx_gate.diagnose.blame.weights import told_of_weight, weights_of
-from onnx_gate.graph.walk import opset_of, trains
+from onnx_gate.graph.module_path import module_of_props
+from onnx_gate.graph.walk import attributes_of, constants, opset_of, trains
 from onnx_gate.manifest import ExportSpec
 from onnx_gate.report.model import Weights
 from onnx_gate.report.model.diagnosis import Evidence, Experiment
@@ -28,6 +31,9 @@ from onnx_gate.text import listed
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.source_lines import of_node, shown
 
+# What to do about a file of other weights, and about one that something else was written into.
+_ANEW = "export the file anew whenever the model or its weights change"
+_MADE = "put that right where the file is made"
 # Larger models are compared by their graphs alone.
 WEIGHT_BYTES = 2 * 2**30
 # Smaller tensors are constants of the graph, not weights: axes, shapes, small numbers.
@@ -37,10 +43,14 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Changes:
-    """What is different in a file, in sentences: of its ``weights``, which decides, and its ``graph``."""
+    """What is different in a file, in sentences: of its ``weights``, which decides, and its ``graph``.
+
+    ``moved`` says of weights that are the model's, in other places: no other training made these.
+    """
 
     weights: tuple[str, ...] = ()
     graph: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
 
 
 def blame_file(chain: Chain, plain: Answer) -> BlameResult:
@@ -82,7 +92,7 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
     if tracing.alike:
         return BlameResult("capture", "traced", note="tracing the module makes the file's error")
     changes = _changes(chain, right)
-    told = (*changes.weights, *changes.graph)
+    told = (*changes.weights, *changes.moved, *changes.graph)
     if right is not None and tracing.bakes and not told:
         note = "nothing differs from a fresh export but what tracing bakes in"
         return BlameResult("capture", "traced", note=note)
@@ -97,11 +107,9 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
                 agrees=False,
             )
         )
-    remedy = remedy_of_stale(chain.evidence)
     decided: Experiment = "file" if changes.weights or not told else "graph"
-    if decided == "graph":
-        remedy = f"look at what has changed the graph since it was exported; or {remedy}"
-    likely = next(iter(changes.weights), "")
+    remedy = remedy_of_stale(chain.evidence, _MADE if decided == "graph" else _ANEW)
+    likely = next(iter((*changes.weights, *changes.moved)), "")
     if right is not None:
         decided = decided if told else "fresh export"
         note = told[0] if told else ""
@@ -114,7 +122,7 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
     return BlameResult("undecided", note=note)
 
 
-def remedy_of_stale(evidence: Sequence[Evidence]) -> str:
+def remedy_of_stale(evidence: Sequence[Evidence], anew: str = _ANEW) -> str:
     """Return what to do about a file that was not made from its model, of what fresh exports showed."""
     wrong = list(dict.fromkeys(e.exporter for e in evidence if e.exporter and e.agrees is False))
     agreeing = dict.fromkeys(e.exporter for e in evidence if e.exporter and e.agrees)
@@ -122,7 +130,6 @@ def remedy_of_stale(evidence: Sequence[Evidence]) -> str:
     if wrong and not right:
         others = listed(wrong, SHOWN)
         return f"a fresh export ({others}) is wrong as well: put that right first, and then export it anew"
-    anew = "export the file anew whenever the model or its weights change"
     if not right:
         return anew
     own = ExportSpec().exporter
@@ -152,10 +159,9 @@ def _changes(chain: Chain, fresh: Fresh | None) -> Changes:
         small = exported.size <= WEIGHT_BYTES
         old = onnx.load(str(exported.path), load_external_data=small)
         new = onnx.load(str(fresh.path), load_external_data=small)
-        return Changes(
-            tuple(_weights(old, new, module, known)) if small else (),
-            (*_operators(old, new, chain.subject.workspace), *_opset(old, new)),
-        )
+        graph = *_operators(old, new, chain.subject.workspace), *_opset(old, new)
+        changes = _weights(old, new, module, known) if small else Changes()
+        return replace(changes, graph=graph)
     except Exception as error:
         told = f"the two could not be compared: {first_line(error)}"
         return Changes(graph=(told,)) if fresh else Changes()
@@ -177,8 +183,8 @@ def _against_module(file: Path, module: torch.nn.Module) -> Iterator[str]:
 
 def _weights(
     old: onnx.ModelProto, new: onnx.ModelProto, module: torch.nn.Module, known: Weights
-) -> Iterator[str]:
-    """Yield which weights differ from those of a fresh export, and from the module's.
+) -> Changes:
+    """Return which weights differ from those of a fresh export, and from the module's.
 
     A fresh export may have folded a norm into what the file keeps as the module has it. Names may be
     lost, or new: then it is what the accounting says. Those that exporters count up say something
@@ -193,39 +199,82 @@ def _weights(
         if n in own or places[0].get(n) == places[1].get(n)
     ]
     changed: list[str] = []
+    told: list[str] = []
+    moved: tuple[str, ...] = ()
     if len(shared) >= max(1, min(len(olds), len(news)) // 2):
         changed = [
             n
             for n in shared
             if not _close(olds[n], news[n]) and not (n in own and _close(olds[n], own[n]))
         ]
+        exchanged = _exchanged(changed, olds, news)
+        others = [n for n in changed if n not in exchanged and not reordered(olds[n], news[n])]
         if changed:
-            first = changed[0]
+            first = next(iter(others or changed))
             what = told_of_weight(olds[first], news[first], first, module)
+            if first in exchanged and first not in own:
+                by = {_reader(n, old) for n in exchanged} - {""}
+                where = f"of {listed(sorted(by), SHOWN)} " if by else ""
+                what = f"{len(exchanged)} constants {where}are in each other's places in the file"
+                changed = [first, *(n for n in changed if n not in exchanged)]
             rest = f", and {len(changed) - 1} of {len(shared) - 1} others" if changed[1:] else ""
-            yield f"{what}{rest}"
+            if others:
+                told.append(f"{what}{rest}")
+            else:
+                moved = (f"{what}{rest}",)
         reshaped = [n for n in olds if n in news and olds[n].shape != news[n].shape]
         if reshaped:
             first = reshaped[0]
-            yield (
+            told.append(
                 f"{len(reshaped)} weights have another shape: {first} is {list(olds[first].shape)} "
                 f"in the file and {list(news[first].shape)} now"
             )
-    if changed:
-        return
-    # A node in training mode does not read the statistics that it moves.
-    moved = {n for node in old.graph.node if trains(node) for n in node.input[3:]}
-    made = {n for n in shared if _close(olds[n], news[n])}
-    unknown = [u for u in known.unknown if u.name not in moved | made]
-    if unknown:
-        names = ", ".join(
-            u.name if u.parameter in (None, u.name) else f"{u.name}, where {u.parameter} belongs"
-            for u in unknown[:1]
-        )
-        yield (
-            f"{len(unknown)} of the file's {known.total} weights are none of the module's, the first is "
-            f"{names}"
-        )
+    if not changed:
+        # A node in training mode does not read the statistics that it moves.
+        still = {n for node in old.graph.node if trains(node) for n in node.input[3:]}
+        still |= {n for n in shared if _close(olds[n], news[n])}
+        told += _unknown(old, known, still)
+    return Changes(tuple(told), moved=moved)
+
+
+def _exchanged(
+    changed: Sequence[str], olds: Mapping[str, Array], news: Mapping[str, Array]
+) -> list[str]:
+    """Return the weights of a file in whose places a fresh export has others of them, each once."""
+    free, found = list(changed), []
+    for name in changed:
+        fitting = (n for n in free if n != name and olds[name].shape == news[n].shape)
+        of = next((n for n in fitting if _close(olds[name], news[n])), None)
+        if of is not None:
+            free.remove(of)
+            found.append(name)
+    return found
+
+
+def _reader(name: str, model: onnx.ModelProto) -> str:
+    """Return the module whose operator reads a value, empty where the file does not say."""
+    reading = (node for node in model.graph.node if name in node.input)
+    return next((module for node in reading if (module := module_of_props(node))), "")
+
+
+def _unknown(old: onnx.ModelProto, known: Weights, right: Collection[str]) -> list[str]:
+    """Say which weights are none of the module's, but for the small constants of ``_constants``."""
+    sizes = {name: math.prod(tensor.dims) for name, tensor in constants(old).items()}
+    unknown = [
+        u
+        for u in known.unknown
+        if u.name not in right
+        and (u.parameter is not None or sizes.get(u.name, SMALLEST_WEIGHT) >= SMALLEST_WEIGHT)
+    ]
+    if not unknown:
+        return []
+    first = unknown[0]
+    named = first.parameter in (None, first.name)
+    name = first.name if named else f"{first.name}, where {first.parameter} belongs"
+    return [
+        f"{len(unknown)} of the file's {known.total} weights are none of the module's, the first is "
+        f"{name}"
+    ]
 
 
 def _places(model: onnx.ModelProto) -> dict[str, list[tuple[str, int]]]:
@@ -253,8 +302,9 @@ def _operators(old: onnx.ModelProto, new: onnx.ModelProto, root: Path) -> Iterat
     if [n.op_type for n in a] != [n.op_type for n in b]:
         yield "the graph has the same operators in another order"
         return
+    opsets = opset_of(old), opset_of(new)
     for one, other in zip(a, b, strict=True):
-        mine, theirs = (_attributes(node) for node in (one, other))
+        mine, theirs = _attributes(one, opsets[0]), _attributes(other, opsets[1])
         for name in sorted(mine.keys() & theirs.keys()):
             if mine[name] != theirs[name]:
                 yield (
@@ -319,11 +369,11 @@ def _close(a: Array, b: Array) -> bool:
     return bool(np.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True))
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, str]:
+def _attributes(node: onnx.NodeProto, opset: int) -> dict[str, str]:
     return {
-        a.name: str(onnx.helper.get_attribute_value(a))[:60]
-        for a in node.attribute
-        if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.TENSOR)
+        name: str(value)[:60]
+        for name, value in attributes_of(node, opset).items()
+        if not isinstance(value, onnx.TensorProto)
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from onnx_gate.diagnose.blame.reordered import reordered
 from onnx_gate.diagnose.values import is_distinctive
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_array
@@ -76,6 +77,11 @@ def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) ->
             return f"the weight {name} is {how} in the file"
     if stored.min() == stored.max() and right.min() == right.max():
         return f"{name} is {stored.flat[0]:g} everywhere in the file, and {right.flat[0]:g} in the module"
+    moved = reordered(stored, right)
+    if moved is not None:
+        return (
+            f"the weight {called(name, module)} is in another order in the file: {moved.sentence()}"
+        )
     for other, array in weights_of(module).items() if is_distinctive(stored) else ():
         if other != name and any(_same(stored, turned) for turned in (array, array.T)):
             return f"the file has {other} where {name} belongs"

@@ -33,7 +33,7 @@ class WrongConstant:
     """A value ``name`` that a graph makes of its constants, and that is not PyTorch's ``right``.
 
     ``of`` are the names of the module's tensors that PyTorch's is made of: the one that it is where the
-    module holds it so (``is_held``).
+    module holds it so (``is_held``). ``instead`` are those of another value of PyTorch's, which it is.
     """
 
     name: str
@@ -41,6 +41,7 @@ class WrongConstant:
     right: Array
     of: tuple[str, ...]
     is_held: bool
+    instead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,10 @@ def find_constant(
             if is_right(changed):
                 whose = next((key for key, each in held.items() if _is(right, each)), None)
                 of = (whose,) if whose is not None else _of(right, trace, module)
-                return WrongConstant(name, array, right.array, of, whose is not None), right
+                instead = _instead(array, right, trace, module)
+                return WrongConstant(
+                    name, array, right.array, of, whose is not None, instead
+                ), right
     return None
 
 
@@ -125,6 +128,14 @@ def _candidates(own: Array, trace: Trace, held: Iterable[Array]) -> list[TracedV
 def _is(traced: TracedValue, held: Array) -> bool:
     """Return whether a value is a tensor of the module, turned or not."""
     return any(np.array_equal(traced.array, each) for each in (held, held.T))
+
+
+def _instead(own: Array, right: TracedValue, trace: Trace, module: nn.Module) -> tuple[str, ...]:
+    """Return the tensors of a module that a constant is made of that is another value of PyTorch's."""
+    made = (t for t in trace.find(own) if t.distinctive and not t.depends_on_input)
+    names = (_of(t, trace, module) for t in made if t.operator != HELD)
+    of = _of(right, trace, module)
+    return next((each for each in names if each and each != of), ())
 
 
 def _of(right: TracedValue, trace: Trace, module: nn.Module) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ TITLES: Mapping[Blame, str] = {
     "exporter": "The exporter",
     "optimiser": "ONNX Runtime's optimiser",
     "kernel": "A kernel of {engine}",
-    "stale artifact": "A stale file",
+    "stale artifact": "Another file",
     "conversion": "The conversion",
     "reduced precision": "Reduced precision",
     "ill-conditioned": "An ill-conditioned model",
@@ -28,7 +28,7 @@ MEANINGS: Mapping[Blame, str] = {
     "exporter": "the graph computes something else than the program that it was made from.",
     "optimiser": "the graph agrees with {against} until ONNX Runtime optimises it.",
     "kernel": "the graph is right, and {engine} computes it wrongly.",
-    "stale artifact": "the committed file was not made from this model and these weights.",
+    "stale artifact": "the committed file is not what the model exports to.",
     "conversion": "the file computes something else than the one that it is held against.",
     "reduced precision": "the file computes in fewer bits than the model, and this is what it costs.",
     "ill-conditioned": "{against}'s own rounding moves the result as far.",
@@ -38,8 +38,13 @@ MEANINGS: Mapping[Blame, str] = {
 # Whom it blames, and what that means, where that experiment has decided it.
 _TITLES_BY: Mapping[tuple[Blame, Experiment | None], str] = {
     ("stale artifact", "graph"): "Another graph",
+    ("stale artifact", "file"): "A stale file",
 }
 _MEANINGS_BY: Mapping[tuple[Blame, Experiment | None], str] = {
+    (
+        "stale artifact",
+        "file",
+    ): "the committed file was not made from this model and these weights.",
     (
         "stale artifact",
         "graph",
