@@ -28,6 +28,7 @@ from onnx_gate.diagnose.reduced.precision import (
 from onnx_gate.diagnose.reduced.saturation import saturated
 from onnx_gate.diagnose.repro.replay import replay_arguments
 from onnx_gate.diagnose.repro.write import make_repro, repro_path
+from onnx_gate.diagnose.rewritten import rewritten
 from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.diagnose.whole import Cause, of_the_whole
@@ -215,7 +216,8 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     cause = Cause(blamed.cause)
     if blamed.blame in _IN_THE_FILE and not blamed.cause and deadline.left > 1:
         outside = of_the_whole(subject, located, deadline.left)
-        cause = outside or single_out(subject, located, deadline.left)
+        baked = rewritten(subject, located) if blamed.program_agrees else None
+        cause = outside or baked or single_out(subject, located, deadline.left)
     nonfinite = None
     if deadline.left > 1:
         nonfinite, _ = Bench(subject, deadline.left).apart(lambda: first_nonfinite(subject), RUN)

@@ -72,7 +72,7 @@ def _not_compared(
         if experience.accepted and not experience.refused:
             yield codes.OG402.finding(
                 f"the tolerance of {name} takes the answer of another case for the right one "
-                f"({experience.accepted}), so it cannot fail: name one that can see the difference"
+                f"({experience.accepted}), so it can hardly fail: name one that can see the difference"
             )
 
 

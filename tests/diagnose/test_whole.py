@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.whole import of_the_whole
 from tests.support.diverging import Of, make, normal
+from tests.support.gate import run_few
 
 
 @pytest.mark.slow
@@ -60,3 +61,29 @@ def test_two_outputs_are_exchanged_where_they_are_in_an_ordinary_case_too(
         assert "belongs" in cause.told
         # The manifest's names are the module's own there, which the file has to have.
         assert cause.remedy == "exchange them in mine:export"
+
+
+TIME_FIRST = """
+import torch
+
+class Time(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(8, 4)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+"""
+
+
+@pytest.mark.slow
+def test_a_shape_of_the_exporter_s_optimiser_is_told_as_its(tmp_path: Path) -> None:
+    """No line of the module's has fixed the time of a recurrent layer, and the program has not."""
+    entry = 'model: models.py:Time, inputs: {x: "float32[seq, batch, 8]"}'
+    entries = {"time": entry, "without": f"{entry}, export: {{optimize: false}}"}
+    found = run_few(tmp_path, TIME_FIRST, entries)
+    diagnosis = found["time"].diagnosis
+    assert diagnosis is not None
+    assert "made the shape of Reshape a constant, [7, -1, 4]" in diagnosis.cause
+    assert diagnosis.remedy == "leave that optimiser out, `export: {optimize: false}`"
+    assert found["without"].verdict == "pass"

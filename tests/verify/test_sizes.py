@@ -18,7 +18,7 @@ from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import CHEAP_ELEMENTS, elements, larger, tried_sizes
 from onnx_gate.verify.reach.remainders import DIVISORS, FEW, MOST, leaving
 from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes
-from tests.support.gate import gate
+from tests.support.gate import gate, run_few
 
 
 def inputs_of(**texts: str) -> dict[str, InputSpec]:
@@ -313,3 +313,21 @@ def test_a_distant_length_is_that_of_each_side_and_of_all_together() -> None:
         {"batch": 2, "height": 33, "width": 33},
     ]
     assert not [*distant_sizes(spec_of({"seq": (8,)}, x="float32[batch, seq]"), (9,), {"seq": 8})]
+
+
+LIMITED = """
+import torch
+
+class Limited(torch.nn.Module):
+    def forward(self, x):
+        assert x.shape[1] <= 12, "too long"
+        return x * 2 + x.mean(1, keepdim=True)
+"""
+
+
+@pytest.mark.slow
+def test_what_asserts_has_no_other_branch(tmp_path: Path) -> None:
+    entry = 'model: models.py:Limited, inputs: {x: "float32[batch, seq, 4]"}, dims: {seq: [3, 14]}'
+    (bound,) = codes.OG116.among(run_few(tmp_path, LIMITED, {"limited": entry})["limited"].findings)
+    assert "(models.py:6) refuses others in PyTorch, and the graph refuses none" in bound.message
+    assert "branch" not in bound.message

@@ -83,12 +83,14 @@ def _bounded(
             graph, shapes = exported.program.graph_module, shapes_of(spec, exported)
             source = bounded_by(graph, shapes, dim, high is not None, root)
     outside = ", ".join(str(sizes[dim]) for sizes in broken)
+    why = "has a condition on it, and the graph has no trace of the other branch"
+    if source is not None and source.code.startswith("assert "):
+        why = f"refuses others in {spec.against}, and the graph refuses none"
     remedy, sizes = _remedy(exported, dim) if broken else ("", {})
     yield finding_at(
         codes.OG116,
         f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
-        f"{shown(source, 'forward')} has a condition on it, and the graph has no trace of the "
-        f"other branch{f'; tested outside it: {outside}' if outside else ''}{remedy}",
+        f"{shown(source, 'forward')} {why}{f'; tested outside it: {outside}' if outside else ''}{remedy}",
         source,
         data=_data(spec, broken) | sizes,
     )
