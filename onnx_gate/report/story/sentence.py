@@ -30,14 +30,9 @@ _DECIDED = (codes.OG102.code, codes.OG116.code)
 
 # A line that asks for a size. What is baked in without one is so by an operator, or on the way there.
 _SIZE = re.compile(r"\.shape\b|\.size\(|\blen\(|\brange\(")
-_NO_SIZE = (
-    "Export it with another exporter, with that axis dynamic and no size made a number of Python's "
-    "before it, or write the one size in the manifest."
-)
+_NO_SIZE = "Make no size a number of Python's before it, or write the one size in the manifest."
 _TRIED = "another exporter was tried, and the model stays red"
-_NO_SIZE_AT_ALL = (
-    f"Make no size a number of Python's before it, or write the one size in the manifest: {_TRIED}."
-)
+_NO_SIZE_AT_ALL = f"{_NO_SIZE.rstrip('.')}: {_TRIED}."
 
 _ENDS: Mapping[ErrorKind, str] = {
     "build": "the model could not be built",
@@ -343,7 +338,12 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
             return line, "was decided during the export", remedy
         entry = CATALOGUE.get(finding.code)
         title = entry.title if entry is not None else plain(finding.message, _TEXT)
-        return "", owned.reason(model, finding) or title, remedy
+        why = owned.reason(model, finding) or title
+        return (
+            "",
+            why + (_first_wrong(diagnosis) if unseen and diagnosis is not None else ""),
+            remedy,
+        )
     if diagnosis is None:
         return "", "", ""
     writer = _writer(model)
@@ -351,13 +351,18 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
     why = diagnosed.worded(causes[diagnosis.blame], diagnosis, writer)
     if diagnosis.fused_by:
         why += f" ({plain(diagnosis.fused_by, _NAME)})"
+    return "", why + _first_wrong(diagnosis), _action(model, diagnosis)
+
+
+def _first_wrong(diagnosis: Diagnosis) -> str:
+    """Return the node at which the error is born as a part of a sentence, empty where none is known."""
     node = diagnosis.node
-    if node is not None:
-        inside = f" in {plain(node.module, _NAME)}" if node.module else ""
-        # What the graph lacks is at no place in it.
-        at = "first wrong at" if diagnosis.beside is None else "without"
-        why += f", {at} {plain(node.operator or node.op_type, 40)}{inside}"
-    return "", why, _action(model, diagnosis)
+    if node is None:
+        return ""
+    inside = f" in {plain(node.module, _NAME)}" if node.module else ""
+    # What the graph lacks is at no place in it.
+    at = "first wrong at" if diagnosis.beside is None else "without"
+    return f", {at} {plain(node.operator or node.op_type, 40)}{inside}"
 
 
 def _sizes_that_fit(finding: Finding) -> str:
