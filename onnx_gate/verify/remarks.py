@@ -92,8 +92,8 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
     for name, experience in tried.outputs.items():
         if experience.is_constant and name in by_output:
             yield codes.OG408.finding(
-                f"the output {name} was {experience.low:g} in every element of every case: whatever "
-                "it should depend on was not tried",
+                f"the output {name} was {experience.low:g} in every element of every case: where it is "
+                "no constant, what it depends on was not tried",
                 data={"output": name},
             )
     yield from _refusals(spec, counting)

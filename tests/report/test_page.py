@@ -249,3 +249,6 @@ def test_the_sentence_says_the_worst_of_many() -> None:
         "allowed 8.3e-05): the exporter wrote another computation, first wrong at Gelu in mlp.act, "
         "ml/models/gpt.py:7. Write that line with other operators, or export with another exporter."
     )
+    unnamed = tuple(each.model_copy(update={"output": "1"}) for each in gpt.checks)
+    said = str(of_model(gpt.model_copy(update={"checks": unnamed}), "ml/onnx-gate.yml"))
+    assert "where PyTorch says 0.25 in output 1[0, 3]" in said

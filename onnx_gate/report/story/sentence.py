@@ -282,6 +282,7 @@ def _difference(check: Check, reference: str) -> str:
     sizes = [f"{plain(n, 30)}={format_int(size)}" for n, size in check.sizes.items()]
     at = f"at {', '.join(sizes[:_SIZES])}" if sizes else f"in {plain(check.case, _NAME)}"
     output = plain(check.output, _NAME)
+    output = f"output {output}" if output.isdigit() else output  # where the manifest names none
     worst = check.worst
     if check.refused or worst is None:
         reason = plain(summary.first_line(check.reason), _TEXT) or "the outputs differ"
