@@ -8,7 +8,7 @@ is not: the model agrees with itself, and exporting has not changed it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +21,7 @@ from onnx_gate.manifest.change import of_input
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
+from onnx_gate.text import counted
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import CallOutcome, call_once, call_twice, disagreement, repeat
@@ -68,6 +69,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     """
     eager = Eager.of(module, spec)
     first: tuple[Sizes, Refusal, Mapping[str, Array]] | None = None
+    tried: list[Sizes] = []
     for sizes, arrays in examples(spec, context.workspace):
         try:
             _initialise(eager, arrays, spec.seed)
@@ -76,6 +78,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
                 repeat(eager, arrays, call, context.workspace.resolve())
         except Refusal as refusal:
             first = first or (sizes, refusal, arrays)
+            tried += [sizes] if sizes not in tried else []
             continue
         if not call.outputs.arrays:
             raise codes.OG107.error("the model returns no tensor")
@@ -84,7 +87,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
         raise codes.OG402.error("no suite holds a case that the model could be exported with")
     sizes, refused, arrays = first
     taken = what_it_takes(eager, arrays, refused)
-    error = _refused(sizes, refused, taken, spec, context)
+    error = _refused(tried, refused, taken, spec, context)
     # Where the manifest has an input wrong, the line that refuses it is not to blame.
     raise error from None if taken is not None and taken.wrong else refused
 
@@ -115,11 +118,12 @@ def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
 
 
 def _refused(
-    sizes: Sizes, refusal: Refusal, taken: Taken | None, spec: ModelSpec, context: Context
+    tried: Sequence[Sizes], refusal: Refusal, taken: Taken | None, spec: ModelSpec, context: Context
 ) -> GateError:
     cause = refusal.__cause__
     line = of_error(cause, context.workspace.resolve()) if cause is not None else None
-    where = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
+    others = f", and at {counted(len(tried) - 1, 'other size')}" if tried[1:] else ""
+    where = f"at {sizes_label(tried[0]).replace(',', ', ')}{others}: " if tried[0] else ""
     raised = f"forward raises on example inputs: {where}{refusal}{at(line)}"
     if taken is not None:
         wrong = f"; {taken.wrong}" if taken.wrong else ""
