@@ -70,10 +70,14 @@ def _files(file: Path, statement: Statement) -> Iterator[str]:
 
 def _external(file: Path) -> list[str]:
     import onnx
+    from google.protobuf.message import DecodeError
 
     from onnx_gate.graph.constants import external_files
 
-    model = onnx.load(str(file), load_external_data=False)
+    try:
+        model = onnx.load(str(file), load_external_data=False)
+    except DecodeError as error:
+        raise UserError(f"{file} is no ONNX file, whatever its statement says") from error
     return sorted(path.as_posix() for path in external_files(model, Path()))
 
 

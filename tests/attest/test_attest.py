@@ -212,6 +212,14 @@ def test_what_is_no_statement_says_so(deployed: Deployed) -> None:
         refusals(deployed.file, parse(deployed.statement, "it"), ["resolutoin=1"])
 
 
+def test_a_statement_about_something_else_than_onnx_says_so(deployed: Deployed) -> None:
+    deployed.file.write_text("weights to come")
+    digest = sha256_of(deployed.file)
+    deployed.edit(lambda said: said["subject"][0]["digest"].update(sha256=digest))
+    with pytest.raises(UserError, match="is no ONNX file"):
+        deployed.refused()
+
+
 def test_the_command_says_why_and_ends_by_it(deployed: Deployed) -> None:
     statement = deployed.folder / "statement.json"
     statement.write_bytes(deployed.statement)
