@@ -229,7 +229,7 @@ class StoredCache(Cache):
         if self._watch is None:
             return
         opened = self._watch.end(spec.name)
-        recorded, environment = _from_messages(messages)
+        recorded = _recorded(messages)
         self._known[spec.name] = frozenset(recorded.opened if recorded is not None else ())
         if recorded is not None and result.verdict in _VERDICTS and not self._blind:
             if self._watch.lost(spec.name):
@@ -237,7 +237,6 @@ class StoredCache(Cache):
             entry = StoredVerdict(
                 key=self._key(spec),
                 result=result,
-                environment=environment,
                 files=files_of(repro),
                 exported=self._keep(exported),
             )
@@ -250,7 +249,7 @@ class StoredCache(Cache):
         Files that the gate looks at meanwhile count as well, and those of models that still run: that
         makes more of it rest on them than need be.
         """
-        recorded, _ = _from_messages([message])
+        recorded = _recorded([message])
         if self._watch is None or self._blind or recorded is None or self._watch.lost(spec.name):
             return None
         weights = _weights(spec, Path(self._state.names.workspace))
@@ -402,12 +401,10 @@ def _weights(spec: ModelSpec, workspace: Path) -> set[str]:
     return {os.path.realpath(each) for each in files}
 
 
-def _from_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Recorded | None, dict[str, Any]]:
+def _recorded(messages: Iterable[Mapping[str, Any]]) -> Recorded | None:
     """Return what a model's process reports of itself; it is not to be trusted with the form."""
-    recorded, environment = None, {}
+    recorded = None
     for message in messages:
-        if isinstance(message.get("environment"), dict):
-            environment = message["environment"]
         with suppress(ValidationError):
             recorded = Recorded.model_validate(message.get("recorded"))
-    return recorded, environment
+    return recorded

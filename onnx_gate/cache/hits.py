@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from onnx_gate.cache.cache import Cache, CacheLookup, open_cache
 from onnx_gate.cache.reproduction import put_repro
@@ -25,7 +24,7 @@ _MOST_REASONS = 5
 
 @dataclass(frozen=True)
 class CachedResults:
-    """``results`` hold as they are, ``environment`` is the report's part from them.
+    """What holds of earlier runs: ``results`` as they are.
 
     ``exported`` has the exports, by model, that hold where the verdict does not; ``reasons`` the
     phrases that say why a model has to be verified, ``past`` its earlier results. An advisory case
@@ -33,7 +32,6 @@ class CachedResults:
     """
 
     results: Mapping[str, ModelResult] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
     exported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     past: tuple[ModelResult, ...] = ()
@@ -100,7 +98,6 @@ def look_up(
     the exported file too.
     """
     results: dict[str, ModelResult] = {}
-    environment: dict[str, Any] = {}
     exported: dict[str, Mapping[str, str]] = {}
     reasons: dict[str, tuple[str, ...]] = {}
     past: list[ModelResult] = []
@@ -124,9 +121,8 @@ def look_up(
             past += [stored.past] if stored.past is not None else []
         else:
             results[spec.name] = result
-            environment.update((stored.entry.environment or {}) if stored.entry is not None else {})
     hung = frozenset(m.name for m in past if any(f.data.get(HUNG) for f in m.findings))
-    return CachedResults(results, environment, exported, reasons, tuple(past), hung)
+    return CachedResults(results, exported, reasons, tuple(past), hung)
 
 
 def _result(spec: ModelSpec, stored: CacheLookup, repro: Path) -> ModelResult | None:

@@ -7,7 +7,6 @@ import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -28,7 +27,6 @@ class _Body(BaseModel):
     entry_key: dict[str, str]
     dependencies: Dependencies | None = None
     result: ModelResult | None = None
-    environment: dict[str, Any] = {}
     files: dict[str, str] = {}
     exported: dict[str, str] = {}
     refusal: str = ""
@@ -39,14 +37,13 @@ class StoredVerdict:
     """What is remembered of one verification.
 
     ``result`` and ``dependencies`` are null where ``refusal`` says why they cannot be remembered.
-    ``environment`` is the report's. ``files`` are those of the reproduction, by paths relative to
-    its folder; ``exported`` maps the names of exported files to the digests of their contents.
+    ``files`` are those of the reproduction, by paths relative to its folder; ``exported`` maps the
+    names of exported files to the digests of their contents.
     """
 
     key: Key
     dependencies: Dependencies | None = None
     result: ModelResult | None = None
-    environment: Mapping[str, Any] | None = None
     files: Mapping[str, bytes] | None = None
     exported: Mapping[str, str] | None = None
     refusal: str = ""
@@ -72,7 +69,6 @@ def to_bytes(entry: StoredVerdict) -> bytes:
         entry_key=dict(entry.key.entry),
         dependencies=entry.dependencies,
         result=entry.result,
-        environment=dict(entry.environment or {}),
         files=files,
         exported=dict(entry.exported or {}),
         refusal=entry.refusal,
@@ -112,7 +108,6 @@ def from_bytes(data: bytes) -> StoredVerdict | None:
         key=Key(read.environment_key, read.entry_key),
         dependencies=read.dependencies,
         result=read.result,
-        environment=read.environment,
         files=files,
         exported=read.exported,
         refusal=read.refusal,

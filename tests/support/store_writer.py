@@ -20,7 +20,6 @@ def entry_of(number: int) -> StoredVerdict:
         key=Key({"package torch": str(number)}, {"seed": str(number)}),
         dependencies=Dependencies(files={"a.py": str(number)}),
         result=ModelResult(name=str(number), verdict="pass", seconds=float(number)),
-        environment={"torch": str(number)},
         files={"case/model.onnx": str(number).encode() * (number % 5000)},
         exported={"model.onnx": str(number)},
     )
