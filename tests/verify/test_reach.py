@@ -464,6 +464,13 @@ class Truths(Base):
         x = torch.ones(4) * torch.where(special, -1.0, 1.0)[:, None]
         return self.out(x)
 
+class Visits(Base):
+    """Counts the numbers that are a user's own, of which a file compares the last 32 bits."""
+    def forward(self, user, seen):
+        if self.wrong:
+            user, seen = user.to(torch.int32), seen.to(torch.int32)
+        return (user[:, None] == seen).float().sum(1)
+
 class Padded(Base):
     """Has words that are never said, and one that turns all others."""
     def __init__(self):
@@ -649,6 +656,8 @@ INPUTS = {
     "Ranks": "{place: {dtype: int64, shape: [batch], range: [0, 29999]}, x: 'float32[batch]'}",
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",
     "Truths": "{ids: {dtype: int64, shape: [batch], range: [0, 199999]}}",
+    "Visits": "{user: {dtype: int64, shape: [batch], range: [0, 1000000000000]},"
+    " seen: {dtype: int64, shape: [batch, 5], range: [0, 1000000000000]}}",
     "Padded": "{ids: {dtype: int64, shape: [batch], range: [0, 7999]}}",
     "Common": "{age: {dtype: int64, shape: [batch], range: [18, 90]},"
     " power: {dtype: int64, shape: [batch], range: [20, 300]},"

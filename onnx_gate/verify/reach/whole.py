@@ -25,6 +25,8 @@ MOST_COMBINATIONS = 4096
 # each is another one than the bit before it that often, so that there are long stretches of both.
 _SHARES = (1 / 2, 1 / 8, 7 / 8, 1 / 16, 15 / 16, 1 / 64, 63 / 64)
 _CHANGES = (1 / 4, 1 / 16, 1 / 64, 1)
+# What is that far apart is the same number in 8, 16 or 32 bits.
+_NARROWER = (2**8, 2**16, 2**32)
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,13 @@ def _before(rows: int, axes: tuple[int, ...]) -> Whole:
 def _apart(domain: Domain, first: Whole, chosen: Truths, source: Stream) -> Whole:
     """Return integers that follow each other at distances which are constants of the module, or are equal.
 
-    ``first``, ``[rows, width]``, is where each row begins: one of another input with the same domain, too.
+    Or are equal to a narrower type. ``first``, ``[rows, width]``, is where each row begins: one of another
+    input with the same domain, too.
     """
     low, high = domain.ends
     span = high - low
-    steps = [int(each) for each in domain.constants if 0 < abs(each) <= span / 2]
+    distances = (*map(int, domain.constants), *_NARROWER)
+    steps = [each for each in distances if 0 < abs(each) <= span / 2]
     if not steps:
         return first
     near = _picked(steps, first, source)
