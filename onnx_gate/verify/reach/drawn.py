@@ -126,13 +126,16 @@ class DrawnInputs:
         at = base if sizes == base.sizes else sizes
         return {**base.arrays, **self.draw(known, at, key, way)}
 
+    def sized(self, sizes: Sizes, rows: int) -> Sizes:
+        """Return sizes with a batch of so many rows."""
+        return {**sizes, **dict.fromkeys(self.batch & sizes.keys(), rows)}
+
     def batches(self, base: Case, tried: Sequence[int] = BATCHES) -> Iterator[tuple[int, Sizes]]:
         """Yield batches of sizes that are tried where every input can be drawn at any size."""
-        batch = [dim for dim in base.sizes if dim in self.batch]
-        if not batch or not self.grows:
+        if not self.batch & base.sizes.keys() or not self.grows:
             return
         for rows in tried:
-            sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
+            sizes = self.sized(base.sizes, rows)
             if elements(self.spec.inputs, sizes) <= LARGEST:
                 yield rows, sizes
 

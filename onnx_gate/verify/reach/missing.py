@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from onnx_gate.runtimes.base import Array, Outputs
+from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.rules import Missing
@@ -53,17 +53,3 @@ def strewn(
         rows[chosen] = np.where(words >> np.uint64(63), -value, value)[chosen]
         made[name] = rows.reshape(array.shape)
     return made
-
-
-def finite_rows(outputs: Outputs, rows: int) -> Array:
-    """Return those of so many rows of which a module has made finite numbers.
-
-    Of outputs without rows of their own nothing can be told: all rows, or none.
-    """
-    good = np.ones(rows, np.bool_)
-    for array in outputs.arrays:
-        if array.dtype.kind in "fV":
-            finite = np.isfinite(array.astype(np.float64))
-            own = array.ndim and len(array) == rows
-            good &= finite.reshape(rows, -1).all(axis=1) if own else finite.all()
-    return np.flatnonzero(good)

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.check import REACHED
-from onnx_gate.runtimes.base import Array, Outputs, Refusal
+from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
@@ -24,8 +24,9 @@ from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
+from onnx_gate.verify.reach.kept_rows import KeptRows
 from onnx_gate.verify.reach.margins import ORDERINGS
-from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
+from onnx_gate.verify.reach.missing import missing, strewn
 from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
@@ -62,6 +63,10 @@ class CaseSearch:
     lengths: Sequence[int]
     unknown: bool
     made: Collection[str]
+
+    @property
+    def _kept(self) -> KeptRows:
+        return KeptRows(self.watcher, self.inputs, self.purse, self.known)
 
     @property
     def base(self) -> Case:
@@ -132,11 +137,9 @@ class CaseSearch:
         stack = self._stack
         return self.purse.least(_OWED if stack is not None and stack.passes else 0.0)
 
-    def _sized(self, rows: int, stack: Stack, sizes: Sizes | None = None) -> Sizes:
-        """Return the sizes of so many rows, else those of the base, or some."""
-        sizes = self.base.sizes if sizes is None else sizes
-        batch = frozenset[str]() if stack.passes else self.inputs.batch & set(sizes)
-        return {**sizes, **dict.fromkeys(batch, rows)}
+    def _sized(self, rows: int, stack: Stack) -> Sizes:
+        """Return the sizes of so many rows."""
+        return self.base.sizes if stack.passes else self.inputs.sized(self.base.sizes, rows)
 
     def _pays(self, rows: int, stack: Stack) -> Callable[[], bool]:
         """Return what pays for so many rows, if there is enough."""
@@ -150,7 +153,7 @@ class CaseSearch:
         count = stack.count(arrays)
         sizes = self._sized(count, stack)
         for given in islice(stack.given(arrays), CASES) if count else ():
-            kept = self._answered(given, sizes) if self.purse.affords(sizes) else None
+            kept = self._kept.of(given, sizes) if self.purse.affords(sizes) else None
             if kept is not None:
                 yield self._new(parts, *kept)
 
@@ -170,7 +173,7 @@ class CaseSearch:
             for given in stack.given(arrays):
                 if not left or not self.purse.takes(1.0):
                     break
-                if self._answered(given, self.base.sizes, pays=False) is None:
+                if self._kept.of(given, self.base.sizes, pays=False) is None:
                     continue
                 before, last = told(self.watcher.seen, self.unknown), before
                 new = before != last
@@ -194,7 +197,7 @@ class CaseSearch:
         for rows, sizes in self.inputs.batches(self.base):
             if rows >= len(WAYS) and self.purse.affords(sizes):
                 arrays = self.inputs.draw(self.known, sizes, ("values",), None)
-                kept = self._answered(arrays, sizes)
+                kept = self._kept.of(arrays, sizes)
                 if kept is not None:
                     yield self._case(("values", sizes_label(sizes)), *kept)
                     return
@@ -221,7 +224,7 @@ class CaseSearch:
         with self._least():
             for drafts in (every.values(self.purse), every.rows(self.purse)):
                 for draft in drafts:
-                    kept = self._answered(draft.arrays, draft.sizes)
+                    kept = self._kept.of(draft.arrays, draft.sizes)
                     if kept is None:
                         break
                     yield self._case(draft.parts, *kept)
@@ -336,7 +339,7 @@ class CaseSearch:
             if self.purse.affords(sizes, longer=True):
                 known = {n: each for n, each in self._known(sizes).items() if n in numbers}
                 arrays = self.inputs.draw(known, sizes, ("path",), IN_ORDER)
-                kept = self._answered(arrays, sizes, longer=True)
+                kept = self._kept.of(arrays, sizes, longer=True)
                 if kept is not None:
                     yield self._case(("path", sizes_label(sizes)), *kept)
                     return
@@ -345,7 +348,7 @@ class CaseSearch:
         """Yield what steps towards sides, or columns, that are still unseen come to."""
         climbs = Climbs(self.watcher, self.inputs, self.purse, self.known)
         for found in find(climbs, self.base):
-            kept = self._answered(found.arrays, found.sizes)
+            kept = self._kept.of(found.arrays, found.sizes)
             if kept is not None:
                 yield self._new(found.parts, *kept)
 
@@ -357,40 +360,9 @@ class CaseSearch:
         longer: bool = False,
     ) -> Iterator[Case]:
         """Yield what is drawn, tried or sought as a case, as far as the module answers it."""
-        kept = self._answered(arrays, sizes, longer)
+        kept = self._kept.of(arrays, sizes, longer)
         if kept is not None:
             yield self._case(parts, *kept)
-
-    def _answered(
-        self, arrays: Mapping[str, Array], sizes: Sizes, longer: bool = False, pays: bool = True
-    ) -> tuple[Mapping[str, Array], Sizes] | None:
-        """Return the rows that the module answers with finite numbers, and remember what it decides there.
-
-        Outputs that are not finite in ordinary cases need not be in these.
-        """
-        ratio = self.purse.ratio(sizes, longer)
-        try:
-            outputs = self.watcher.run(arrays, keeps=self._is_finite)
-        except Refusal:
-            self.purse.pay(self.purse.cost.forward() if pays else 0.0)  # it says so early
-            return None
-        self.purse.pay(self.purse.cost.case(ratio) if pays else 0.0)
-        if self._is_finite(outputs):
-            return arrays, sizes
-        stack = self.inputs.stack(self.known)
-        if stack is None or stack.passes:
-            return None
-        count = max(arrays[name].shape[axis] for name, axis in stack.axes.items())
-        rows = finite_rows(outputs.without(self.watcher.endless), count)
-        if not 0 < len(rows) < count:
-            return None
-        fewer = {
-            n: a.take(rows, stack.axes[n]) if n in stack.axes else a for n, a in arrays.items()
-        }
-        return self._answered(fewer, self._sized(len(rows), stack, sizes), longer, pays)
-
-    def _is_finite(self, outputs: Outputs) -> bool:
-        return outputs.endless <= self.watcher.endless
 
     def _new(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
         """Return a case of a decision: of two on one line each has cases of its own."""
