@@ -51,7 +51,8 @@ TOLD = {
     "dynamo/weight-half": "the weight up.weight is rounded to float16 in the file",
     "dynamo/weight-transposed": "the weight square.weight is transposed in the file",
     "names/stale-weights": "the weight down.weight is 1.01 times the module's in the file",
-    "torchscript/query-stale": "the weight layers.0.attn.query.weight has other values",
+    "torchscript/query-stale": "the weight layers.0.attn.query.weight is in another order in the file: "
+    "the same columns in reverse order",
     # several things at once, or something that is missing: nothing is known
     "dynamo/dilation": "",
     "dynamo/relu-dropped": "",

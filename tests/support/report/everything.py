@@ -224,6 +224,7 @@ def everything() -> Report:
             name="gpt",
             verdict="error",
             portion=Portion(index=1, count=2, of="0123"),
+            environment={"torch": "2.13.0", "providers": ["CPUExecutionProvider"]},
             error=ModelError(
                 kind="export",
                 code="OG201",
@@ -435,7 +436,8 @@ def rekeyed(text: str) -> Report:
             )
             for c in each.checks
         )
-        models.append(each.model_copy(update={"export": export, "checks": checks}))
+        told = {"environment": walk(each.environment), "export": export, "checks": checks}
+        models.append(each.model_copy(update=told))
     environment = walk(report.environment) | {"replaced": walk(report.environment["replaced"])}
     return report.model_copy(update={"environment": environment, "models": tuple(models)})
 
