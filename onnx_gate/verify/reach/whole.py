@@ -24,7 +24,7 @@ MOST_COMBINATIONS = 4096
 # How many of the bits of a row are set, way by way: then a single one, or all but one. In the last ways
 # each is another one than the bit before it that often, so that there are long stretches of both.
 _SHARES = (1 / 2, 1 / 8, 7 / 8, 1 / 16, 15 / 16, 1 / 64, 63 / 64)
-_CHANGES = (1 / 4, 1 / 16, 1 / 64, 1)
+_CHANGES = (1 / 4, 1 / 16, 1 / 64, 15 / 16)
 # What is that far apart is the same number in 8, 16 or 32 bits.
 _NARROWER = (2**8, 2**16, 2**32)
 
