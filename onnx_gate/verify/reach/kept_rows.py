@@ -37,8 +37,10 @@ class KeptRows:
         except Refusal:
             self.purse.pay(self.purse.cost.forward() if pays else 0.0)  # it says so early
             return None
-        self.purse.pay(self.purse.cost.case(ratio) if pays else 0.0)
-        if self._is_finite(outputs):
+        finite, cost = self._is_finite(outputs), self.purse.cost
+        price = cost.case(ratio) if finite else cost.forward(ratio)  # no case is made of the others
+        self.purse.pay(price if pays else 0.0)
+        if finite:
             return arrays, sizes
         stack = self.inputs.stack(self.known)
         if stack is None or stack.passes:
