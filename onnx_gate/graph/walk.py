@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    numpy_helper,
+)
 from onnx.helper import get_attribute_value
 from onnx.inliner import inline_local_functions
 
@@ -44,7 +52,9 @@ def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 def constants(model: ModelProto) -> Mapping[str, TensorProto]:
     """Return the initializers, and the values of Constant nodes, by name."""
-    tensors = {tensor.name: tensor for each in graphs(model.graph) for tensor in each.initializer}
+    every = list(graphs(model.graph))
+    tensors = {tensor.name: tensor for each in every for tensor in each.initializer}
+    tensors |= {t.values.name: _dense(t) for each in every for t in each.sparse_initializer}
     for node in all_nodes(model):
         tensor = constant_of(node)
         if tensor is not None:
@@ -104,9 +114,27 @@ def shapes(model: ModelProto) -> Mapping[str, Dims]:
 
 
 def inlined(model: ModelProto) -> ModelProto:
-    """Return a model, which may be the same one, with no functions of its own."""
+    """Return a model, which may be the same one, with no functions of its own and nothing sparse."""
     without: ModelProto = inline_local_functions(model) if model.functions else model
+    if any(each.sparse_initializer for each in graphs(without.graph)):
+        copy = ModelProto()
+        copy.CopyFrom(without)
+        for graph in graphs(copy.graph):
+            graph.initializer.extend(map(_dense, graph.sparse_initializer))
+            del graph.sparse_initializer[:]
+        return copy
     return without
+
+
+def _dense(sparse: SparseTensorProto) -> TensorProto:
+    """Return a sparse tensor with its zeros: its indices are linear, or one a dimension."""
+    values, places = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    if places.ndim == 1:
+        dense.flat[places] = values
+    else:
+        dense[tuple(places.T)] = values
+    return numpy_helper.from_array(dense, sparse.values.name)
 
 
 def flattened(model: ModelProto) -> ModelProto:
@@ -150,6 +178,8 @@ def constant_of(node: NodeProto) -> TensorProto | None:
         if item.name == "value":
             tensor: TensorProto = item.t
             return tensor
+        if item.name == "sparse_value":
+            return _dense(item.sparse_tensor)
         if item.name in ("value_float", "value_floats"):
             return numpy_helper.from_array(np.asarray(get_attribute_value(item), np.float32))
         if item.name in ("value_int", "value_ints"):

@@ -297,6 +297,35 @@ def test_a_row_of_a_table_that_lost_its_name_is_a_warning(tmp_path: Path) -> Non
             assert "weight: row 777 of 1000" in findings[0].message
 
 
+def test_a_table_whose_zeros_are_not_stored_is_looked_at(tmp_path: Path) -> None:
+    module = nn.Embedding(1000, 8)
+    # Some of the zeros of pruned weights are negative, and what stores no zeros has one only.
+    module.weight.data.mul_(torch.rand(1000, 8) < 0.2)
+    assert (module.weight.data.view(torch.int32) == -(2**31)).any()
+    right = module.weight.detach().numpy()
+    wrong = right.copy()
+    wrong[777, 3] = 3.0
+    for array, told in ((right, []), (wrong, ["OG417"])):
+        for linear in (True, False):
+            places = np.flatnonzero(array) if linear else np.argwhere(array)
+            sparse = helper.make_sparse_tensor(
+                numpy_helper.from_array(array[array != 0], "weight"),
+                numpy_helper.from_array(places.astype(np.int64), "places"),
+                array.shape,
+            )
+            proto = looked_up(array)
+            proto.graph.node[0].input[0] = "weight"
+            del proto.graph.initializer[:]
+            if linear:
+                proto.graph.sparse_initializer.append(sparse)
+            else:
+                node = helper.make_node("Constant", [], ["weight"], sparse_value=sparse)
+                proto.graph.node.insert(0, node)
+            weights, findings = account(proto, tmp_path, module)
+            assert [f.code for f in findings] == told
+            assert weights.total == 1
+
+
 def exact(module: nn.Module, *arguments: torch.Tensor, by_torch: bool = True) -> ExactWeights:
     names = ["image", "ids"][: len(arguments)]
     given = {name: tensor.numpy() for name, tensor in zip(names, arguments, strict=True)}

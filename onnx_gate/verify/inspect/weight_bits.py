@@ -88,8 +88,14 @@ def is_rounded(array: Array, expected: Array) -> bool:
 
 
 def bits_of(array: Array) -> NDArray[np.unsignedinteger]:
-    """Return the bits of numbers as integers of the same shape."""
+    """Return the bits of numbers as integers of the same shape.
+
+    Both zeros have the same: what stores no zeros has one only.
+    """
     bits: NDArray[np.unsignedinteger] = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+    if is_floating(array.dtype):
+        negative = bits == 1 << (8 * array.dtype.itemsize - 1)
+        bits = np.where(negative, bits.dtype.type(0), bits) if negative.any() else bits
     return bits.reshape(array.shape)
 
 
