@@ -172,9 +172,14 @@ def _rename(body: GraphProto, outer: Mapping[str, str], taken: set[str]) -> None
 
 
 def constant_of(node: NodeProto) -> TensorProto | None:
-    """Return the numbers of a ``Constant``, ``None`` of another node, and where it has none."""
+    """Return the numbers of a ``Constant``, ``None`` of another node, and where it has none.
+
+    In a function they may be an attribute of its calls: they are known where it is inlined.
+    """
     items: Iterable[AttributeProto] = node.attribute if node.op_type == "Constant" else ()
     for item in items:
+        if item.ref_attr_name:
+            return None
         if item.name == "value":
             tensor: TensorProto = item.t
             return tensor

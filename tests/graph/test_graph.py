@@ -118,6 +118,17 @@ def test_a_model_is_walked_with_its_bodies_and_functions() -> None:
     np.testing.assert_array_equal(PlainSession(flat).run({"x": X})[0], OUT)
 
 
+def test_a_number_that_calls_of_a_function_give_is_known_where_it_is_inlined() -> None:
+    text = """<ir_version: 10, opset_import: ["": 18, "own": 1]>
+    g (float[2] x) => (float[2] y) { y = own.F <most = 4.0> (x) }
+    <domain: "own", opset_import: ["": 18]>
+    F <most> (x) => (y) { high = Constant <value_float: float = @most> ()  y = Clip (x, , high) }
+    """
+    written = onnx.parser.parse_model(text)
+    assert constants(written) == {}
+    assert [numpy_helper.to_array(t) for t in constants(flattened(written)).values()] == [4.0]
+
+
 def test_a_graph_is_run_node_by_node_changed_and_cut(tmp_path: Path) -> None:
     graph = read_graph(model(), tmp_path / "m.onnx")
     runner = Runner(graph, PLAIN, tmp_path)
