@@ -244,7 +244,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         source=cause.source or located.source,
         nonfinite=nonfinite,
         nodes=located.nodes,
-        guilty=_place(located),
+        guilty=located.guilty,
         repro=path,
         replay=replay_arguments(subject.runtime) if has_own_kernels(subject.runtime) else (),
         note="; ".join(note for note in notes if note and note != told),
@@ -261,16 +261,6 @@ def _at_step(check: Check, against: Against) -> str:
         f"this is step {steps.at} of {steps.count} on {against}'s own inputs of it: where both sides "
         "agree on them, the difference has built up over the steps before"
     )
-
-
-def _place(located: Located) -> int | None:
-    """The place of the faulty node among those along the graph."""
-    if located.node is None:
-        return None
-    node = located.node
-    names = [(each.name, each.op_type, each.output) for each in located.nodes]
-    key = (node.name, node.op_type, node.output)
-    return names.index(key) if key in names else None
 
 
 def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Located:

@@ -97,11 +97,20 @@ def test_decisions_in_blocks_are_those_of_the_whole_and_all_weights_are_known(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "at", "block", "line"),
-    [("eps", 1, "layers.1", "eps)"), ("weight", 2, "layers.2", "k = k + 0.1")],
+    ("fault", "at", "block", "line", "told"),
+    [
+        (
+            "eps",
+            1,
+            "layers.1",
+            "eps)",
+            ": LayerNormalization has epsilon=0.01, and with 1e-05 it agrees",
+        ),
+        ("weight", 2, "layers.2", "k = k + 0.1", "first at Add in layers.2"),
+    ],
 )
 def test_a_fault_is_found_in_its_block_and_at_its_line(
-    tmp_path: Path, fault: str, at: int, block: str, line: str
+    tmp_path: Path, fault: str, at: int, block: str, line: str, told: str
 ) -> None:
     spec = project(tmp_path, fault=fault, at=at)
     result = verified(tmp_path, spec)
@@ -113,6 +122,8 @@ def test_a_fault_is_found_in_its_block_and_at_its_line(
     assert result.diagnosis is not None
     assert result.diagnosis.source is not None
     assert line in result.diagnosis.source.code
+    assert told in result.diagnosis.cause
+    assert result.diagnosis.blame == "graph", result.diagnosis.evidence
     assert result.diagnosis.repro is not None
     folder = tmp_path / "out" / result.diagnosis.repro
     (replayed,) = replay(folder, spec.runtimes[0], Limits())

@@ -56,6 +56,15 @@ class Located:
     constant: WrongConstant | None = None
     exchanged: tuple[str, str] | None = None
 
+    @property
+    def guilty(self) -> int | None:
+        """The place of the faulty node among those along the graph."""
+        if self.node is None:
+            return None
+        names = [(each.name, each.op_type, each.output) for each in self.nodes]
+        key = (self.node.name, self.node.op_type, self.node.output)
+        return names.index(key) if key in names else None
+
 
 def localize(subject: Subject, seconds: float = 120.0) -> Located:
     """Return the first node, in topological order, at which the error of a diverged check is born.

@@ -47,7 +47,7 @@ _REPOSITORIES = {
     "litert": "google-ai-edge/LiteRT",
     "half": "microsoft/onnxruntime",
 }
-_OWN = ("model", "stale artifact", "ill-conditioned", "reduced precision", "undecided")
+_OWN = ("model", "stale artifact", "ill-conditioned", "reduced precision", "graph", "undecided")
 _FX_NODE = "pkg.torch.onnx.fx_node"
 # Values that a script of 15 lines can spell: of float32, which has up to 9 digits, four lines of them.
 _FEW = 32

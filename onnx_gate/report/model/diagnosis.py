@@ -179,6 +179,7 @@ Blame = Literal[
     "model",
     "capture",
     "exporter",
+    "graph",
     "optimiser",
     "kernel",
     "stale artifact",

@@ -26,8 +26,8 @@ from onnx_gate.workers.forked import run_forked
 # The search for a node has so many seconds, and so many bytes for values.
 _SECONDS = 60.0
 _VALUES = 256 << 20
-# A fork has what this process has, and PyTorch's values and the graph's beside them.
-_COPIES = 2.5
+# A fork has what this process has, its own forks for experiments have that again, and a session.
+_COPIES = 3.5
 
 
 @dataclass(frozen=True)
