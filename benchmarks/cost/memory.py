@@ -9,7 +9,7 @@ several processes share are divided among them) of its process, sampled every 20
 mark of its resident set (VmHWM) stands beside it. The *gate*'s is the same sum over the worker and
 everything that it has forked, again beside the VmHWM of the worker. What the fork server and the
 command line hold is in neither, and is printed; a bare script has the same imports in its own.
-*With audit* is ``onnx-gate audit`` of the same model and suites, at most 1.5 times the gate's own.
+*Bare, of a few weights* is the same of a model of 4 kB: what is not the weights. *With audit* is ``onnx-gate audit`` of the same model and suites, at most 1.5 times the gate's own.
 
 At the end: the memory that comparing an output of 10^8 elements adds (``compare.py`` has the rest).
 """
@@ -38,6 +38,7 @@ MEBIBYTE = 2**20
 TARGET = 1.35
 AUDIT_TARGET = 1.5
 FAULTS = 20
+EMPTY = "bare, of a few weights"
 
 MANIFEST = """\
 version: 1
@@ -59,18 +60,18 @@ import torch
 import onnxruntime
 from networks import Wide
 
-path, layers = sys.argv[1], int(sys.argv[2])
-model = Wide(layers).eval()
+path, layers, width = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+model = Wide(layers, width).eval()
 with torch.no_grad():
     torch.onnx.export(
-        model, (torch.randn(3, 4096),), dynamo=True, verbose=False,
+        model, (torch.randn(3, width),), dynamo=True, verbose=False,
         dynamic_shapes=({0: "batch"},),
     ).save(path, external_data=True)
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 3
 session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 for size in (1, 2):
-    x = np.random.default_rng(0).standard_normal((size, 4096), dtype=np.float32)
+    x = np.random.default_rng(0).standard_normal((size, width), dtype=np.float32)
     with torch.no_grad():
         model(torch.from_numpy(x))
     session.run(None, {"x": x})
@@ -94,7 +95,7 @@ def main() -> None:
     parser.add_argument("--elements", type=float, default=1e8)
     results.add_option(parser)
     arguments = parser.parse_args()
-    names = ("bare", "gate", "gate, with advice", "gate, with audit")
+    names = (EMPTY, "bare", "gate", "gate, with advice", "gate, with audit")
     rows: dict[str, list[Peak]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -106,7 +107,8 @@ def main() -> None:
         audit = [*gate[:3], "audit", "--no-cache", "--sample", str(FAULTS), *gate[4:]]
         for _ in range(arguments.rounds):
             bare = [sys.executable, "bare.py", "bare.onnx", str(arguments.layers)]
-            rows["bare"].append(watch(bare, folder, depth=0))
+            rows[EMPTY].append(watch([*bare, "8"], folder, depth=0))
+            rows["bare"].append(watch([*bare, "4096"], folder, depth=0))
             rows["gate"].append(watch([*gate, "sizes.yml"], folder, depth=2))
             rows["gate, with advice"].append(watch([*gate, "default.yml"], folder, depth=2))
             advised = sum(check["advice"] for check in passed(folder)["checks"])
@@ -128,7 +130,15 @@ def main() -> None:
             f"{row:18s} {pss:6.0f} {pss / base.pss:7.2f} {hwm:6.0f} {hwm / base.hwm:7.2f}"
             f" {median(p.beside for p in peaks):7.0f} {median(p.seconds for p in peaks):6.1f}"
         )
-        kept.append({"what": row, "PSS": pss, "PSS / bare": pss / base.pss, "VmHWM": hwm})
+        kept.append(
+            {
+                "what": row,
+                "weights": weights,
+                "PSS": pss,
+                "PSS / bare": pss / base.pss,
+                "VmHWM": hwm,
+            }
+        )
         kept[-1] |= {"VmHWM / bare": hwm / base.hwm, "beside": median(p.beside for p in peaks)}
     if arguments.save:
         results.save(__file__, "memory", kept)

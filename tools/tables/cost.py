@@ -71,6 +71,7 @@ def memory() -> str:
     """Peaks of a model of one gigabyte."""
     table = load("cost/memory")["memory"]
     names = {
+        "bare, of a few weights": "bare, of a model of 4 kB",
         "bare": "bare: export with external data, session, two passes",
         "gate": "the worker and its forks",
         "gate, with advice": "the same, default suites and advice",
@@ -87,11 +88,21 @@ def memory() -> str:
         for row in table["rows"]
     ]
     beside = max(row["beside"] for row in table["rows"])
+    peak = {row["what"]: row["PSS"] for row in table["rows"]}
+    twice, few = 2 * table["rows"][0]["weights"], peak["bare, of a few weights"]
+    why = (
+        f"\n\nThe module has the weights once and the session has them once more, {twice:.0f} MiB: an export writes "
+        "them from the module's own, cases share both, and what runs apart is a fork that shares their pages. "
+        f"Above that are {peak['gate'] - twice:.0f} MiB, of which {few:.0f} MiB are what a script has without weights "
+        "(torch, onnxscript, ONNX Runtime, and what an export leaves)."
+    )
     told = (
         f"\n\nThe command line and the fork server hold {beside:.0f} MiB beside the worker, once for "
         "all models."
     )
-    return markdown("|PSS|/ bare|largest process (VmHWM)|/ bare", lines) + source(table) + told
+    return (
+        markdown("|PSS|/ bare|largest process (VmHWM)|/ bare", lines) + source(table) + why + told
+    )
 
 
 def shards() -> str:
