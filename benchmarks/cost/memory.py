@@ -9,7 +9,9 @@ several processes share are divided among them) of its process, sampled every 20
 mark of its resident set (VmHWM) stands beside it. The *gate*'s is the same sum over the worker and
 everything that it has forked, again beside the VmHWM of the worker. What the fork server and the
 command line hold is in neither, and is printed; a bare script has the same imports in its own.
-*Bare, of a few weights* is the same of a model of 4 kB: what is not the weights. *With audit* is ``onnx-gate audit`` of the same model and suites, at most 1.5 times the gate's own.
+
+*Bare, of a few weights* is the same of a model of 4 kB: what is not the weights.
+*With audit* is ``onnx-gate audit`` of the same model and suites, at most 1.5 times the gate's own.
 
 At the end: the memory that comparing an output of 10^8 elements adds (``compare.py`` has the rest).
 """

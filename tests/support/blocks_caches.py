@@ -58,7 +58,13 @@ PAST = "past_key_values: {cache: dynamic, layers: 3, shape: [batch, 2, past, 8]}
 
 
 def cached(
-    folder: Path, *, past: bool = True, verify: str = "blocks", more: str = "", **kwargs: object
+    folder: Path,
+    *,
+    past: bool = True,
+    sizes: str = "[2, 4]",
+    verify: str = "blocks",
+    more: str = "",
+    **kwargs: object,
 ) -> ModelSpec:
     """Write a decoder with its weights and its manifest; return its entry.
 
@@ -84,7 +90,7 @@ models:
     inputs:
       ids: {{dtype: int64, shape: [batch, {1 if past else "seq"}], range: [0, 49]}}
       {PAST if past else ""}
-    dims: {{batch: [2], {"past" if past else "seq"}: [2, 4]}}
+    dims: {{batch: [2], {"past" if past else "seq"}: {sizes}}}
     suites: [few]
     {more}
 """

@@ -108,6 +108,15 @@ def test_steps_are_judged_in_each_block_and_carried_through_all(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_steps_may_begin_with_a_cache_of_length_0(tmp_path: Path) -> None:
+    result = verified(tmp_path, cached(tmp_path, sizes="[0, 3]", more=STEPS))
+    assert result.verdict == "pass", result.error
+    for n in range(3):
+        empty = {c.output for c in result.checks if c.block == f"layers.{n}" and "past=0" in c.case}
+        assert empty == {f"layers.{n}:in", f"layers.{n}", *own(n, "keys", "values")}
+
+
+@pytest.mark.slow
 def test_a_fault_of_a_later_step_is_found_in_its_block_and_at_its_step(tmp_path: Path) -> None:
     result = verified(tmp_path, cached(tmp_path, fault="late", at=1, more=STEPS))
     wrong = [c for c in result.checks if c.verdict == "diverged"]

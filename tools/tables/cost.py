@@ -91,9 +91,10 @@ def memory() -> str:
     peak = {row["what"]: row["PSS"] for row in table["rows"]}
     twice, few = 2 * table["rows"][0]["weights"], peak["bare, of a few weights"]
     why = (
-        f"\n\nThe module has the weights once and the session has them once more, {twice:.0f} MiB: an export writes "
-        "them from the module's own, cases share both, and what runs apart is a fork that shares their pages. "
-        f"Above that are {peak['gate'] - twice:.0f} MiB, of which {few:.0f} MiB are what a script has without weights "
+        f"\n\nThe module has the weights once and the session has them once more, {twice:.0f} MiB: an "
+        "export writes them from the module's own, cases share both, and what runs apart is a fork that "
+        f"shares their pages. Above that are {peak['gate'] - twice:.0f} MiB, of which {few:.0f} MiB are "
+        "what a script has without weights "
         "(torch, onnxscript, ONNX Runtime, and what an export leaves)."
     )
     told = (

@@ -88,13 +88,11 @@ class BlockWalk:
         self._runs = runs = StageRuns(spec, context, torch, clock)
         self._keep, self._keys = keep, BlockKeys(torch, pairs)
         self._search = locate and BlockSearch(torch, context, limit, locate, runs.file.parent)
-        self._pairs = (
-            PairRun(torch, clock, runs.file, runs.optimising, runs.sessions) if pairs else None
-        )
+        pair = PairRun(torch, clock, runs.file, runs.optimising, runs.sessions)
+        self._pairs = pair if pairs else None
         # What leads to these blocks is called on every machine; its decisions are the first one's.
         self._own, self._others = Watcher(torch.eager), Watcher(torch.eager)
-        self._passed: set[tuple[int, bool]] = set()
-        self._known: set[str] = set()
+        self._passed, self._known = set[tuple[int, bool]](), set[str]()
 
     def run(
         self, cases: Sequence[CaseSteps], graph_inputs: Mapping[str, str], together: int
