@@ -23,10 +23,11 @@ def blocks() -> str:
                 f"{row['memory'] or 'none'}",
                 f"{row['seconds'] / 60:.1f}",
                 f"{row['verdict']}, {row['checks']}",
+                row.get("revision", tables["sizes"]["environment"]["revision"]),
             ]
             for row in tables["sizes"]["rows"]
         ]
-        head = "parameters|on disk|blocks|expected|peak|limit|minutes|verdict, checks"
+        head = "parameters|on disk|blocks|expected|peak|limit|minutes|verdict, checks|revision"
         parts.append(markdown(head, lines) + source(tables["sizes"]))
     if "faults" in tables:
         rows = tables["faults"]["rows"]

@@ -93,9 +93,9 @@ def memory() -> str:
     why = (
         f"\n\nThe module has the weights once and the session has them once more, {twice:.0f} MiB: an "
         "export writes them from the module's own, cases share both, and what runs apart is a fork that "
-        f"shares their pages. Above that are {peak['gate'] - twice:.0f} MiB, of which {few:.0f} MiB are "
-        "what a script has without weights "
-        "(torch, onnxscript, ONNX Runtime, and what an export leaves)."
+        f"shares their pages. The {peak['bare'] - twice:.0f} MiB above that are torch, onnxscript, ONNX "
+        f"Runtime and what an export leaves, {few:.0f} MiB in a script without weights; a worker shares "
+        "part of them with the fork server."
     )
     told = (
         f"\n\nThe command line and the fork server hold {beside:.0f} MiB beside the worker, once for "
