@@ -409,6 +409,13 @@ def test_weights_of_16_bits_may_be_rounded_again_and_the_sum_before_its_bias() -
     assert most.median() <= 8 * lost[1].median(), most.median() / lost[1].median()
 
 
+def test_attention_is_watched_where_there_are_as_many_queries_as_features() -> None:
+    """The kernel's second result, the logarithms of its sums, ends in the number of queries."""
+    torch.manual_seed(1)
+    query, key, value = (torch.randn(1, 3, 64, 64) for _ in range(3))
+    assert (moves(F.scaled_dot_product_attention, query, key, value) > 0).any()
+
+
 def test_attention_has_shares_that_are_no_few_bits_whatever_it_is_given() -> None:
     torch.manual_seed(1)
     x = torch.randint(-2, 3, (4, 1, 7, 8)).float() / 2  # four axes, which the kernel wants

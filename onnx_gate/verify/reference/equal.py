@@ -130,7 +130,8 @@ def attended(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return how much of the columns of the values is alike, of queries that see keys alike."""
     query, key, value = given["query"], given["key"], given["value"]
     columns = alike(value.mT)
-    if not columns.any() or query.shape[:-2] != key.shape[:-2] or y.shape[-1:] != value.shape[-1:]:
+    answers = (*query.shape[:-1], value.shape[-1])
+    if not columns.any() or query.shape[:-2] != key.shape[:-2] or y.shape != answers:
         return torch.zeros(())  # the second result is the logarithms of the sums
     keys = alike((query @ key.mT).softmax(-1))
     return torch.minimum(keys.unsqueeze(-1), columns.unsqueeze(-2))
