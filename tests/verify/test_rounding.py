@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules
 from onnx_gate.verify.reference.equal import alike
 from onnx_gate.verify.reference.moved import moved
+from onnx_gate.verify.reference.noise import few_bits, has_few_bits
 from onnx_gate.verify.reference.perturb import MovedRounding
 from tests.support.exact import Exact
 from tests.support.rounding import RUNS, moves, node
@@ -540,6 +542,25 @@ def test_steps_are_open_where_rounding_decides(function: Function) -> None:
     open_, closed = moves(function, halves), moves(function, halves + 0.01)
     assert (open_ > 0.05).all()
     assert (closed < 1e-5).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_look_at_some_elements_says_of_few_bits_what_one_at_all_says(dtype: torch.dtype) -> None:
+    third = [1 / 3, -1 / 3]
+    for values in (
+        *(
+            [0.0],
+            [0.0, *third],
+            [*third],
+            [1.5, *third],
+            [-0.0, 2.0**40, *third],
+            [2.0**-15, *third],
+        ),
+        *([math.inf, *third], [math.nan, *third], [math.nan, 3.0], [math.nan]),
+    ):
+        tensor = torch.tensor(values, dtype=dtype)
+        some = (few_bits(tensor) & (tensor != 0)).any() or not tensor.any()
+        assert has_few_bits(tensor) == bool(some), values
 
 
 def test_steps_of_few_bits_are_decided() -> None:

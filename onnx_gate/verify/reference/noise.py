@@ -15,7 +15,6 @@ correct implementations are of both:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from functools import cache, cached_property
 from random import Random
 
@@ -52,8 +51,9 @@ class Mover:
 
     def made_of(self, operands: Sequence[torch.Tensor]) -> Mover:
         """Return the same for results that are made of ``operands``, element by element."""
-        made = copy(self)
-        made._operands = operands
+        # What ``copy`` does takes longer than most small tensors are moved in.
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), _operands=operands)
         return made
 
     def draw(self, like: torch.Tensor, places: Random | None = None) -> torch.Tensor:
@@ -69,7 +69,7 @@ class Mover:
         if self._by_value:
             values = [like, *(each for each in self._operands if each.shape == like.shape)]
             keys = [places.getrandbits(31) | 1 for _ in values]
-            parts = (each.reshape(-1).split(_WINDOW) for each in values)
+            parts = (_parts(each.reshape(-1)) for each in values)
             yield from (self._of_values(part, keys) for part in zip(*parts, strict=True))
             return
         moves, count = _moves(), like.numel()
@@ -82,10 +82,10 @@ class Mover:
 
     def _of_values(self, values: Sequence[torch.Tensor], keys: Sequence[int]) -> torch.Tensor:
         """Return a hash of the bits of all values: sums of products, folded, and another product."""
-        mixed = torch.full((), keys[0], dtype=torch.int32)
-        for value, key in zip(values, keys, strict=True):
-            bits = value.float().resolve_neg().view(torch.int32) & _UNSIGNED
-            mixed = bits.mul_(key).add_(mixed)
+        bits = [each.float().resolve_neg().view(torch.int32) & _UNSIGNED for each in values]
+        mixed = bits[0].mul_(keys[0]).add_(keys[0])
+        for other, key in zip(bits[1:], keys[1:], strict=True):
+            mixed.add_(other.mul_(key))
         mixed.bitwise_xor_(mixed >> 15).mul_(_ODD)
         wide = torch.float64 if values[0].dtype == torch.float64 else torch.float32
         return mixed.to(wide).mul_(self._times / 2.0**31)
@@ -99,7 +99,7 @@ class Mover:
             factor = self.draw(tensor).mul(units).add_(1)
             tensor.mul_(factor if keep is None else factor.masked_fill_(keep, 1))
         else:  # part by part, each while it is in the cache
-            flat = tensor.view(-1).split(_WINDOW)
+            flat = _parts(tensor.view(-1))
             for part, drawn in zip(flat, self._windows(tensor, self._places), strict=True):
                 part.mul_(drawn.mul(units).add_(1))
         if tensor.dtype == torch.float16:
@@ -186,18 +186,28 @@ class Joiner(Mover):
         tensor.copy_(torch.where(same if keep is None else same | keep, tensor, joined))
 
 
+def _parts(flat: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return a flat tensor in windows."""
+    return (flat,) if flat.numel() <= _WINDOW else flat.split(_WINDOW)
+
+
 def unit(tensor: torch.Tensor) -> float:
     """Return the last place of 1 in the dtype of ``tensor``."""
     return torch.finfo(tensor.dtype).eps
 
 
+# What makes the numbers of few bits whole ones, and up to where they are few; others are bfloat16's.
+_FEW_BITS = {
+    torch.float64: (2.0**20, 2.0**31),
+    torch.float32: (2.0**8, 2.0**15),
+    torch.float16: (1.0, 2.0**11),
+}
+_FEWEST = (1.0, 2.0**8)
+
+
 def few_bits(tensor: torch.Tensor) -> torch.Tensor:
     """Return which elements have few significant bits, as whole numbers and halves have."""
-    steps, limit = {
-        torch.float64: (2.0**20, 2.0**31),
-        torch.float32: (2.0**8, 2.0**15),
-        torch.float16: (1.0, 2.0**11),
-    }.get(tensor.dtype, (1.0, 2.0**8))
+    steps, limit = _FEW_BITS.get(tensor.dtype, _FEWEST)
     scaled = tensor * steps if steps != 1.0 else tensor
     return (scaled == scaled.round()) & (tensor.abs() <= limit)
 
@@ -237,11 +247,20 @@ class Exactness:
 
 
 def has_few_bits(operand: torch.Tensor) -> bool:
-    """Return whether some elements have few significant bits, of those that are looked at."""
+    """Return whether some elements have few significant bits, of those that are looked at.
+
+    Zeros are no such elements, but where there is nothing else. So few are sooner asked one by one than
+    as a tensor.
+    """
     if not operand.numel():
         return True
     extent = 1 + sum((n - 1) * s for n, s in zip(operand.shape, operand.stride(), strict=True))
     step = extent // _LOOKED_AT + 1
-    some = operand.as_strided((-(-extent // step),), (step,), operand.storage_offset())
-    zeros = some.numel() - int(some.count_nonzero())
-    return zeros == some.numel() or int(few_bits(some).count_nonzero()) > zeros
+    some = operand.as_strided((-(-extent // step),), (step,), operand.storage_offset()).tolist()
+    steps, limit = _FEW_BITS.get(operand.dtype, _FEWEST)
+    nothing = True
+    for x in some:
+        if x and (x * steps).is_integer() and abs(x) <= limit:
+            return True
+        nothing = nothing and not x
+    return nothing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -110,7 +110,8 @@ class MovedRounding(OperatorMode):
                 given[each] = given[each].clone()  # as it was before
         if given.get("rounding_mode"):
             base, model = "floor_divide", MODELS["floor_divide"]
-        operands = Exactness(_floating(given), [v for v in _leaves(given) if type(v) is float])
+        leaves = _leaves(given)
+        operands = Exactness(_floating(leaves), [v for v in leaves if type(v) is float])
         result = self._called(operator, model, func, given, args, kwargs, operands)
         inside = None if model.domain is None else model.back_inside(given, result)
         if model.domain is not None and inside is not None:
@@ -342,14 +343,19 @@ def _widened(
     return {each: _SUMMED[each] for each in narrow & {*_SUMMED}}
 
 
-def _leaves(values: Any) -> Iterator[Any]:
-    if isinstance(values, Mapping):
-        values = tuple(values.values())
-    if not isinstance(values, list | tuple):
-        yield values
-        return
+def _leaves(values: Any) -> list[Any]:
+    """Return what an operator is given, or its results, one by one."""
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, list | tuple):
+        return [values]
+    found = []
     for value in values:
-        yield from _leaves(value)
+        if isinstance(value, list | tuple | dict):
+            found += _leaves(value)
+        else:
+            found.append(value)
+    return found
 
 
 def _floating(values: Any) -> list[torch.Tensor]:
