@@ -107,3 +107,24 @@ def test_a_module_without_inputs_to_move_is_left_as_it_is() -> None:
     explorer.learn(case)
     assert all(each.arrays["x"].dtype == bool for each in explorer.cases())
     assert explorer.watcher.met
+
+
+def test_a_case_that_was_tried_is_not_run_again_to_be_asked_about() -> None:
+    calls: list[int] = []
+
+    def counted(layer: nn.Linear, x: Tensor) -> Tensor:
+        calls.append(len(x))
+        y: Tensor = layer(x)
+        return y
+
+    watcher = Watcher(Eager(Of(counted).eval(), ("x",)))
+    tried, other = (np.full((rows, 8), 0.5, np.float32) for rows in (2, 3))
+    answered = watcher.run({"x": tried}, keeps=lambda _: True)
+    assert watcher.run({"x": tried}) is answered
+    assert calls == [2]
+    watcher.run({"x": tried})  # once it was asked about, nothing is kept
+    watcher.run({"x": other}, keeps=lambda _: True)
+    watcher.run({"x": other.copy()})  # others, for all that is known of them
+    watcher.run({"x": other}, keeps=lambda _: False)
+    watcher.run({"x": other})
+    assert calls == [2, 2, 3, 3, 3, 3]

@@ -20,7 +20,8 @@ class Watcher(Shown):
     """Runs one module, or its parts one by one, and remembers what every decision in it was shown.
 
     ``hulls`` are the least and the largest value of each input. ``lost``: the module cannot be watched.
-    ``eager`` may be that of a part. ``met`` are the inputs that have shown first what two truths may be
+    ``eager`` may be that of a part. What it answered last is kept: a case that was tried for what it shows
+    is asked about next. ``met`` are the inputs that have shown first what two truths may be
     together, the row of a batch where ``axes`` say along which of each they lie. ``endless`` are the
     outputs that had NaN or infinity in a case that was not searched for.
     """
@@ -33,11 +34,15 @@ class Watcher(Shown):
         self.axes: Mapping[str, int] = {}
         self.endless: set[str] = set()
         self.lost = False
+        self._last: tuple[Eager, Mapping[str, Array], Outputs] | None = None
 
     def run(
         self, inputs: Mapping[str, Array], keeps: Callable[[Outputs], bool] | None = None
     ) -> Outputs:
         """Answer as the module does, and remember what it ``keeps``; raises its ``Refusal``."""
+        last, self._last = self._last, None
+        if keeps is None and last is not None and self._is_of(last[0], last[1], inputs):
+            return last[2]
         if self.lost:
             return self.eager.run(inputs)
         watch = Watch(self)
@@ -60,7 +65,16 @@ class Watcher(Shown):
                 low, high = self.hulls.get(name, (math.inf, -math.inf))
                 values = array.astype(np.float64) if array.dtype.kind == "V" else array
                 self.hulls[name] = min(low, float(values.min())), max(high, float(values.max()))
+        if (
+            keeps is not None
+        ):  # of what is finite wherever it always was nothing is left to remember
+            self._last = self.eager, inputs, outputs
         return outputs
+
+    def _is_of(self, eager: Eager, tried: Mapping[str, Array], inputs: Mapping[str, Array]) -> bool:
+        """Return whether these very arrays were tried, which nobody writes to, by this very module."""
+        same = tried.keys() == inputs.keys() and all(tried[n] is a for n, a in inputs.items())
+        return eager is self.eager and same
 
     def take(self, watch: Watch) -> None:
         """Remember what one run has shown."""
@@ -72,9 +86,11 @@ class Watcher(Shown):
         """Take note that tensors of the module lie elsewhere now; what it was given is not kept."""
         super().loaded(module)
         self.met.clear()
+        self._last = None
 
     def forget(self) -> None:
         """Begin anew."""
         super().forget()
         self.hulls.clear()
         self.met.clear()
+        self._last = None
