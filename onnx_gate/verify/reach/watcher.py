@@ -65,9 +65,7 @@ class Watcher(Shown):
                 low, high = self.hulls.get(name, (math.inf, -math.inf))
                 values = array.astype(np.float64) if array.dtype.kind == "V" else array
                 self.hulls[name] = min(low, float(values.min())), max(high, float(values.max()))
-        if (
-            keeps is not None
-        ):  # of what is finite wherever it always was nothing is left to remember
+        if keeps is not None:  # a case of it has nothing more to show
             self._last = self.eager, inputs, outputs
         return outputs
 
