@@ -16,6 +16,7 @@ import onnx
 import onnxscript
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from onnxscript import opset18 as op
@@ -697,6 +698,35 @@ def test_no_exporter_is_advised_that_is_wrong_elsewhere(tmp_path: Path) -> None:
         ]
         assert remedy in remedy_of_stale(made)
         assert ("leave onnx out" in remedy_of_stale(made)) == (True in by.values())
+
+
+class Heard(nn.Module):
+    """Attention to the keys above a bar, which is over nothing where none is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heard = (x[..., 0] > 0.9)[:, None, None, :].expand(-1, 1, x.shape[1], -1)
+        x = self.fc(x)[:, None]
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=heard)[:, 0]
+
+
+def test_what_pytorch_leaves_open_makes_no_fresh_export_wrong(tmp_path: Path) -> None:
+    """On the export's example no key is heard: PyTorch says 0 there, and an export another number."""
+    module, x = Heard().eval(), 1 + np.abs(normal(2, 3, 4))
+    old, path = Heard().eval(), tmp_path / "old.onnx"
+    torch.nn.init.zeros_(old.fc.weight)
+    sizes = ({0: torch.export.Dim("n")},)
+    torch.onnx.export(old, (to_tensor(x),), path, dynamo=True, dynamic_shapes=sizes, verbose=False)
+    found = find_blame(make(tmp_path, module, x, file=path, shape=("n", 3, 4)))
+    assert found.blame == "stale artifact"
+    elsewhere = [e for e in found.evidence if e.kind == "export's example" and e.exporter]
+    assert [e.agrees for e in elsewhere if e.exporter == "dynamo"] == [True]
+    assert "gets it wrong" not in found.remedy
+    assert "wrong as well" not in found.remedy
 
 
 def test_state_that_two_calls_do_not_show(tmp_path: Path) -> None:
