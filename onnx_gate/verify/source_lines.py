@@ -271,4 +271,7 @@ def _is_machinery(file: str) -> bool:
     package = next((file.split(f"/{name}/")[-1] for name in _PACKAGES if f"/{name}/" in file), None)
     if package is not None:
         return package.partition("/")[0] in ("torch", *_TOOLS)
+    if not Path(file).is_absolute() and file.partition("/")[0] in ("torch", *_TOOLS):
+        # Passes of torch's keep the end of their own path only.
+        return not Path(file).exists()
     return any(file.startswith(f"{folder}/") for folder in _MACHINERY)

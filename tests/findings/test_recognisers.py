@@ -430,6 +430,11 @@ def static_quantised() -> nn.Module:
     return nn.Sequential(ao.Quantize(0.1, 0, torch.quint8), ao.Conv2d(2, 3, 1), ao.DeQuantize())
 
 
+class Same(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if torch.equal(x, x.round()) else x.exp()
+
+
 class Validated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # Said, as other code of this process may have switched the default off.
@@ -457,6 +462,7 @@ class Validated(nn.Module):
         (Quantised(), "OG201", "cannot follow aten::fake_quantize_per_tensor_affine (test"),
         (Flagged(), "OG203", "from the values of the module's own parameters or buffers"),
         (Flagged(), "OG203", "make a number of Python's of it where the module is built"),
+        (Same(), "OG203", "from the values of tensors, which a graph cannot use torch.where where"),
         (
             Signed(),
             "OG203",
@@ -704,6 +710,12 @@ def test_the_line_of_the_user_is_the_last_below_the_manifest(tmp_path: Path) -> 
     assert installed is not None
     assert at(installed) == " (timm/layers.py:7)"
     assert finding_at(OG116, "m", installed, "note").file is None
+    # Of nodes that a pass of torch's has put in, torch keeps the end of its own path.
+    short = 'File "torch/fx/passes/runtime_assert.py", line 24, in insert_deferred_runtime_asserts'
+    assert of_stack(short, tmp_path) is None
+    inside = of_stack(f"{stack}\n{short}", tmp_path)
+    assert inside is not None
+    assert str(inside) == "models/a.py:1"
 
 
 CHECK = Check(runtime="ort", suite="s", case="s/0", output="y", verdict="diverged")

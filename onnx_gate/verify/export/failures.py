@@ -57,6 +57,7 @@ _BY_TRACING = (("export", {"exporter": "torchscript"}),)
 _NO_OPSET = re.compile(r"Unsupported onnx_opset_version: (\d+)")
 _DATA_DEPENDENT = re.compile(
     r"GuardOnDataDependentSymNode|[Dd]ata-dependent|PendingUnbackedSymbolNotFound"
+    r"|DataDependentOutputException"
 )
 # Its constructor checks what a distribution is made of, and ``_validate_sample`` what is asked of it.
 _VALIDATION = "/torch/distributions/distribution.py"
