@@ -455,6 +455,17 @@ def test_a_wrong_lowering(tmp_path: Path, name: str) -> None:
         assert said(found, "a fresh export (dynamo) against the file").agrees is True
 
 
+def test_the_exporter_s_own_optimiser_is_left_out_where_that_makes_it_right(
+    tmp_path: Path,
+) -> None:
+    found = find_blame(make(tmp_path, Of(lambda x: (x * 1e-9 + 1e-9) * 1e9), normal(3, 8)))
+    assert found.blame == "exporter"
+    assert said(found, "a fresh export (dynamo) that its own optimiser has not").agrees is True
+    assert found.likely == "the exporter's own optimiser changed what the graph computes"
+    assert found.remedy == "leave that optimiser out, `export: {optimize: false}`"
+    assert shown(found).kind == "same error"
+
+
 def louder(module: nn.Module, x: Tensor, path: Path) -> None:
     wrong = nn.Sequential(module, Of(lambda y: y * 1.5)).eval()
     torch.onnx.export(wrong, (x,), path, dynamo=True, verbose=False)

@@ -248,15 +248,33 @@ class _BlameSearch(Chain):
             if self.trace(plain, by_tracing=traced).alike:
                 return BlameResult("capture", "traced")
         if graph_is_wrong:
-            lost = bool(self.agreement.expected.refused)
-            note = "the graph has lost a check of the model's" * lost
-            return BlameResult("exporter", decided_by, note=note)
+            return self._lowered(program, decided_by)
         optimised = self.bench.runtime(replace(PLAIN, optimization="all"), self.subject.arrays)
         if self.ask("optimised", f"{_ORT}, optimisations on", optimised).agrees:
             return BlameResult(
                 "kernel", "optimised", note="the same graph is right once it is optimised"
             )
         return BlameResult("undecided", note="nothing decides between the exporter and the runtime")
+
+    def _lowered(self, program: Answer | None, decided_by: Experiment) -> BlameResult:
+        """Blame the exporter, and see whether it is its own optimiser that makes another graph."""
+        lost = bool(self.agreement.expected.refused)
+        note = "the graph has lost a check of the model's" * lost
+        known = BlameResult("exporter", decided_by, note=note)
+        spec, exporter = self.subject.spec, self.subject.exported.exporter
+        if program is None or not spec.exported_here or spec.export.optimize is False:
+            return known
+        opset = self.subject.exported.opset
+        fresh = export_again(self.bench, exporter, opset, optimize=False)
+        answer = Answer(failed=fresh.failed)
+        if not fresh.failed:
+            answer = self.bench.runtime(PLAIN, self.subject.arrays, fresh)
+        experiment = f"a fresh export ({exporter}) that its own optimiser has not changed"
+        if self.ask("fresh export", experiment, answer, exporter=exporter).agrees:
+            likely = "the exporter's own optimiser changed what the graph computes"
+            remedy = "leave that optimiser out, `export: {optimize: false}`"
+            return replace(known, likely=likely, remedy=remedy)
+        return known
 
     def _capture(self, program: Answer) -> BlameResult:
         """Tell what torch.export baked in from what the module forgot and the exporter rewrote."""

@@ -105,14 +105,16 @@ def rebuilt(bench: Bench) -> Answer:
     return bench.answer(work, EXPORT)
 
 
-def export_again(bench: Bench, exporter: str, opset: int | None = None) -> Fresh:
+def export_again(
+    bench: Bench, exporter: str, opset: int | None = None, *, optimize: bool | None = None
+) -> Fresh:
     """Export the module again into a folder of its own."""
     example = bench.example()
     if example is None:
         return Fresh(exporter, failed="the example of the export cannot be drawn again")
     subject = bench.subject
     folder = Path(tempfile.mkdtemp(prefix="fresh-", dir=subject.folder))
-    spec = replace(subject.spec, onnx=None, export=ExportSpec(exporter, opset))
+    spec = replace(subject.spec, onnx=None, export=ExportSpec(exporter, opset, optimize=optimize))
 
     def work() -> Fresh:
         # The fused operator of attention's fast path is one that exporters do not know.
