@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,12 @@ from onnx_gate.diagnose.blame.agreement import SAME_SHARE
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import agree, distance
-from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.graph import Graph, Node, read_graph
 from onnx_gate.graph.run_node import Runner, node_model, type_of
 from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import Blame, Evidence
-from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.base import Array, first_line
+from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.subject import Subject
 
 
@@ -26,15 +28,18 @@ def decide_on_node(
     """Decide an undecided blame at the faulty node, held against the reference evaluator.
 
     For models that are too large for it as a whole. Anything but an undecided blame of the plain
-    graph is returned as it is, and so is one that this cannot decide either.
+    graph is returned as it is, and so is one that this cannot decide either; but an exporter that is
+    blamed as all other nodes are right is not, where the faulty one is fed NaN or infinity.
     """
     found = located.node
+    if blamed.blame == "exporter" and blamed.decided_by == "all nodes" and found is not None:
+        return _on_nonfinite(subject, blamed, located, seconds)
     if blamed.blame != "undecided" or blamed.plain_agrees is not False or found is None:
         return blamed
     bench = Bench(subject, seconds)
     answers, _ = bench.apart(lambda: _answers(subject, located, found.output), EVALUATOR)
     if answers is None:
-        return blamed
+        return _on_nonfinite(subject, blamed, located, bench.left())
     ours, theirs, expected = answers
     blame = _blame(ours, theirs, expected)
     if blame == "exporter" and subject.spec.reference is not None:
@@ -69,11 +74,84 @@ def _answers(subject: Subject, located: Located, name: str) -> tuple[Array, Arra
     runner = Runner(graph, subject.runtime, subject.folder)
     feeds: dict[str, Value] = {n: runner.value(n, located.inputs) for n in node.inputs}
     ours = runner.run(node, feeds).get(name)
+    theirs = _evaluated(graph, node, feeds, name)
+    return None if ours is None else (np.asarray(ours), theirs, located.expected[name])
+
+
+def _on_nonfinite(
+    subject: Subject, blamed: BlameResult, located: Located, seconds: float
+) -> BlameResult:
+    """Blame the kernel that makes of PyTorch's own NaN what PyTorch does not, where ONNX has no word on it.
+
+    The evaluator runs the operator on numbers and fails on these: the specification says nothing.
+    """
+    node = located.node
+    assert node is not None
+    bench = Bench(subject, seconds)
+    why, _ = bench.apart(lambda: _undefined(subject, located, node.output), EVALUATOR)
+    if not why:
+        return blamed
+    against = subject.spec.against
+    evidence = Evidence(
+        kind="node",
+        experiment=f"{node.op_type} {node.name or node.output} alone, on {against}'s values, which "
+        "are not all finite, in the ONNX reference evaluator",
+        outcome=f"it fails, where it runs with zeros for them: {why}",
+        agrees=False,
+    )
+    engine = subject.runtime.name if subject.runtime.name != PLAIN.name else "ONNX Runtime"
+    told = (
+        f"{node.op_type} is fed NaN or infinity, of which ONNX does not say what it makes: {engine} "
+        f"makes another thing of it than {against}"
+    )
+    remedy = f"keep NaN and infinity from what {node.op_type} reads, as torch.nan_to_num does"
+    return replace(
+        blamed,
+        blame="kernel",
+        decided_by="node",
+        evidence=(*blamed.evidence, evidence),
+        likely=told,
+        remedy=remedy,
+        note="",
+    ).marked()
+
+
+def _undefined(subject: Subject, located: Located, name: str) -> str:
+    """Return how the evaluator fails on a node's values for not being finite, empty where it does not."""
+    graph = read_graph(subject.exported.proto, subject.exported.path)
+    node = graph.producer.get(name)
+    if name not in located.expected or node is None or any(True for _ in graph.bodies(node)):
+        return ""
+    runner = Runner(graph, subject.runtime, subject.folder)
+    feeds: dict[str, Value] = {n: runner.value(n, located.inputs) for n in node.inputs}
+    finite = {n: _zeroed(v) for n, v in feeds.items()}
+    ours = runner.run(node, feeds).get(name)
+    same = ours is not None and agree(np.asarray(ours), located.expected[name])
+    if same or all(finite[n] is v for n, v in feeds.items()):
+        return ""
+    _evaluated(graph, node, finite, name)
+    try:
+        _evaluated(graph, node, feeds, name)
+    except Exception as error:
+        return f"{type(error).__name__}: {first_line(error)}"
+    return ""
+
+
+def _zeroed(value: Value) -> Value:
+    """Return a value with zeros for what is not finite in it, and itself where all is."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
+        return value
+    return np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _evaluated(graph: Graph, node: Node, feeds: Mapping[str, Value], name: str) -> Array:
+    """Return what the reference evaluator makes of a node."""
     model = node_model(graph, node, {n: type_of(v) for n, v in feeds.items()}, ())
     with np.errstate(all="ignore"):
-        made = dict(zip(node.outputs, ReferenceEvaluator(model).run(None, feeds), strict=True))
-    theirs = np.asarray(made[name])
-    return None if ours is None else (np.asarray(ours), theirs, located.expected[name])
+        made = dict(
+            zip(node.outputs, ReferenceEvaluator(model).run(None, dict(feeds)), strict=True)
+        )
+    return np.asarray(made[name])
 
 
 def _blame(ours: Array, theirs: Array, expected: Array) -> Blame | None:

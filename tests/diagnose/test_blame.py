@@ -834,6 +834,33 @@ def _diagnosis(located: Located) -> Diagnosis:
     )
 
 
+def test_what_onnx_does_not_say_of_nan_is_no_fault_of_the_exporter(tmp_path: Path) -> None:
+    """The evaluator runs GridSample, and fails at a NaN in the grid, of which ONNX Runtime makes 0."""
+    image = torch.arange(9.0).reshape(1, 1, 3, 3) + 1
+
+    def sampled(x: Tensor) -> Tensor:
+        x = (x * 2).abs() * x.sign() / 2 + 0.25
+        return F.grid_sample(image.expand(x.shape[0], 1, 3, 3), x + 0.1, align_corners=True)
+
+    x = np.clip(normal(2, 2, 2, 2), -0.5, 0.5)
+    x[0, 0, 0] = math.nan
+    subject = make(tmp_path, Of(sampled), x)
+    found = find_blame(subject)
+    each = said(found, "each node in the ONNX reference evaluator")
+    assert "it fails at GridSample: ValueError: cannot convert float NaN to integer" in each.outcome
+    assert "does not run" not in each.outcome
+    assert found.blame == "exporter"
+    decided = decide_on_node(subject, found, localize(subject))
+    assert decided.blame == "kernel"
+    undecided = BlameResult("undecided", plain_agrees=False)
+    assert decide_on_node(subject, undecided, localize(subject)).blame == "kernel"
+    assert decided.likely.startswith(
+        "GridSample is fed NaN or infinity, of which ONNX does not say"
+    )
+    assert "torch.nan_to_num" in decided.remedy
+    assert shown(decided).kind == "node"
+
+
 def test_broken_files_are_evidence(tmp_path: Path) -> None:
     subject = file_of(tmp_path, mlp(), normal(3, 8), retrained)
     subject.exported.path.write_bytes(b"\x08\x01nonsense")

@@ -353,7 +353,9 @@ class _BlameSearch(Chain):
             if differing
             else " and agree"
         )
-        if audited.refused:
-            outcome += f"; it does not run {', '.join(audited.refused)}"
+        lacking = ", ".join(each.op_type for each in audited.refused if not each.why)
+        outcome += f"; it does not run {lacking}" * bool(lacking)
+        for each in audited.refused:
+            outcome += f"; it fails at {each.op_type}: {each.why}" * bool(each.why)
         self.record("all nodes", experiment, LinkComparison(not differing, None, outcome))
         return audited, None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import RuntimeImplementationError
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Bench
@@ -23,7 +24,7 @@ from onnx_gate.graph.session import PlainSession
 from onnx_gate.graph.walk import inlined
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
-from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.base import Array, first_line
 
 SECONDS = 15.0
 # From this many units of the precision on two kernels are looked at more closely.
@@ -48,12 +49,20 @@ class Suspect:
 
 
 @dataclass(frozen=True)
+class Unrun:
+    """A kind of node that the evaluator gave no value of; ``why`` is empty where it has none for it."""
+
+    op_type: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class ComparedKernels:
-    """The nodes that were compared, of how many, the types that would not run, and suspects."""
+    """The nodes that were compared, of how many, the kinds that gave no value, and suspects."""
 
     checked: int
     nodes: int
-    refused: tuple[str, ...]
+    refused: tuple[Unrun, ...]
     suspects: tuple[Suspect, ...]
 
     @property
@@ -81,7 +90,7 @@ class _Audit:
         self.model = inlined(onnx.load(str(subject.exported.path)))
         self.graph: Graph = read_graph(self.model, subject.exported.path)
         self.feeds = {g: subject.arrays[name] for name, g in subject.graph_inputs.items()}
-        self.refused: list[str] = []
+        self.refused: list[Unrun] = []
         self.checked = 0
 
     def run(self) -> ComparedKernels:
@@ -92,7 +101,8 @@ class _Audit:
             Suspect(node.proto.name or node.outputs[0], node.op_type, error, self._without(values))
             for node, error, values in differing[:TRIED]
         ]
-        kinds = tuple(sorted(set(self.refused)))
+        first = {each.op_type: each for each in reversed(self.refused)}
+        kinds = tuple(first[kind] for kind in sorted(first))
         return ComparedKernels(self.checked, len(nodes), kinds, tuple(suspects))
 
     def _differing(
@@ -132,7 +142,7 @@ class _Audit:
         stored = [n for n in node.inputs if n in self.graph.constants]
         ours = {n: values[n] for n in node.outputs}
         if not all(isinstance(v, np.ndarray) for v in (*feeds.values(), *ours.values())):
-            self.refused.append(node.op_type)
+            self.refused.append(Unrun(node.op_type))
             return None
         types = {n: type_of(v) for n, v in feeds.items()}
         try:
@@ -140,8 +150,8 @@ class _Audit:
                 evaluator = ReferenceEvaluator(node_model(self.graph, node, types, stored))
                 theirs = dict(zip(node.outputs, evaluator.run(None, feeds), strict=True))
             theirs = {n: np.asarray(v, ours[n].dtype) for n, v in theirs.items()}
-        except Exception:
-            self.refused.append(node.op_type)
+        except Exception as error:
+            self.refused.append(Unrun(node.op_type, _words(error)))
             return None
         self.checked += 1
         error = max(scale_error(ours[n], theirs[n]) for n in node.outputs)
@@ -168,3 +178,9 @@ class _Audit:
         self, model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, Array]
     ) -> Sequence[Any]:
         return PlainSession(with_outputs(model, names)).run(feeds)
+
+
+def _words(error: Exception) -> str:
+    """Return what an error says, nothing where the evaluator has no implementation of the operator."""
+    lacks = isinstance(error, (NotImplementedError, RuntimeImplementationError))
+    return "" if lacks else f"{type(error).__name__}: {first_line(error)}"
