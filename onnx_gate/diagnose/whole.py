@@ -1,7 +1,7 @@
 """What is wrong between a module and its file as a whole, found without looking at any node but one.
 
-Two inputs or two outputs that take each other's place, a part in training mode, a check of
-``forward`` that no graph holds.
+Two inputs or two outputs that take each other's place, an input that nothing hangs on, a part in
+training mode, a check of ``forward`` that no graph holds.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from onnx_gate.verify.sessions import answers_of
 from onnx_gate.verify.source_lines import of_error, own_source
 from onnx_gate.verify.subject import Subject
 
-# Pairs of inputs that are tried.
+# Pairs of inputs that are tried, and inputs.
 _PAIRS = 20
+_INPUTS = 8
 # What is left of an error that is gone: the rest of a model rounds, too.
 _GONE = 1e-3
 
@@ -63,7 +64,7 @@ def _look(subject: Subject, eager: Eager, located: Located) -> Cause | None:
         told = f"{quote(module)} is in training mode, though the gate called eval(), and the file's is not"
         return Cause(told, TRAINING)
     wide = _left_wide(subject, expected.arrays[subject.output])
-    return wide or _exchanged(subject, eager, expected)
+    return wide or _ignored(subject, eager, expected) or _exchanged(subject, eager, expected)
 
 
 def _left_wide(subject: Subject, expected: Array) -> Cause | None:
@@ -94,6 +95,43 @@ def _refusing(subject: Subject, refusal: Refusal) -> Cause:
         f"{remedy}, and refuse the others before the file is asked",
         own_source(line),
     )
+
+
+def _ignored(subject: Subject, eager: Eager, expected: Outputs) -> Cause | None:
+    """Return the cause where an input has no effect at all on the file's output, and on the module's."""
+    session = open_session(subject.exported.path, subject.runtime)
+
+    def answer(arrays: Mapping[str, Array]) -> Array | None:
+        made = answers_of(session, arrays, subject.graph_inputs, subject.half)[0]
+        return made[subject.output] if made else None
+
+    ours, theirs = answer(subject.arrays), expected.arrays[subject.output]
+    if ours is None or (ours.dtype.kind == "f" and not np.isfinite(ours).all()):
+        return None
+    allowed = allowance(theirs)
+    for name, array in itertools.islice(subject.arrays.items(), _INPUTS):
+        needed = effect = False
+        for changed in _changed(array):
+            arrays = {**subject.arrays, name: changed}
+            made = answer(arrays)
+            effect |= made is None or not np.array_equal(made, ours)
+            if effect:
+                break
+            with suppress(Refusal):
+                other = eager.run(arrays).arrays[subject.output]
+                needed |= not distance(other, theirs) <= allowed
+        if needed and not effect:
+            against = subject.spec.against
+            told = f"the file's output does not depend on {quote(name)}, and {against}'s does"
+            return Cause(told)
+    return None
+
+
+def _changed(array: Array) -> Iterator[Array]:
+    """Yield other values of an input that are all its own, in other places."""
+    for other in (np.flip(array), np.roll(array, 1), np.roll(array, array.size // 2)):
+        if not np.array_equal(other, array):
+            yield np.ascontiguousarray(other)
 
 
 def _exchanged(subject: Subject, eager: Eager, expected: Outputs) -> Cause | None:

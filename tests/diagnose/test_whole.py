@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
 
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.whole import of_the_whole
+from onnx_gate.manifest import InputSpec
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.export.exported import Exported
 from tests.support.diverging import Of, make, normal
 from tests.support.gate import run_few
 
@@ -61,6 +66,53 @@ def test_two_outputs_are_exchanged_where_they_are_in_an_ordinary_case_too(
         assert "belongs" in cause.told
         # The manifest's names are the module's own there, which the file has to have.
         assert cause.remedy == "exchange them in mine:export"
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda x, mask: x + 0 * mask, True),
+        (lambda x, mask: x * (mask >= 0), False),
+        (lambda x, mask: x * math.nan + mask, False),
+    ],
+)
+def test_an_input_that_the_file_does_not_depend_on_is_named(
+    tmp_path: Path, function: Callable[[Tensor, Tensor], Tensor], told: bool
+) -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x * (mask > 0)
+
+    class Written(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return function(x, mask)
+
+    path = tmp_path / "old.onnx"
+    x, mask = normal(3, 5), normal(3, 5, seed=1)
+    names = ["x", "mask"]
+    torch.onnx.export(
+        Written().eval(),
+        tuple(map(torch.from_numpy, (x, mask))),
+        path,
+        dynamo=True,
+        input_names=names,
+        verbose=False,
+    )
+    subject = make(tmp_path, Of(lambda x: x), x)
+    spec = replace(
+        subject.spec, inputs={n: InputSpec("float32", (3, 5)) for n in names}, onnx="old.onnx"
+    )
+    subject = replace(
+        subject,
+        spec=spec,
+        eager=Eager(Model().eval(), ("x", "mask")),
+        exported=Exported(path, "file", onnx.load(str(path))),
+        graph_inputs={n: n for n in names},
+        arrays={"x": x, "mask": mask},
+    )
+    cause = of_the_whole(subject, Located(None), 60.0)
+    expected = "the file's output does not depend on 'mask', and PyTorch's does"
+    assert (cause.told if cause else "") == expected * told
 
 
 TIME_FIRST = """

@@ -106,6 +106,10 @@ def test_a_refusal_has_no_element_and_says_who_refused() -> None:
     report = whole(model("net", refused, verdict="diverged"), model("other"))
     assert "Difference onnxruntime refuses: the size of x is 7" in read(report, "net")
     assert "the base" not in read(report, "net")
+    # Beside a check with numbers nothing else says that the others have none.
+    wrong = check("typical/1", "diverged")
+    both = whole(model("net", refused, wrong, verdict="diverged"), model("other"))
+    assert "2 of 2 checks diverged, 1 of them refused by the runtime" in read(both, "net")
     assert '<td class="n">refused</td>' in html.render(report)
 
 

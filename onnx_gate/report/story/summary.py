@@ -118,7 +118,7 @@ def _line(model: ModelResult) -> str:
         errors = [f for f in model.findings if f.severity == "error"]
         return f"{errors[0].code}: {first_line(errors[0].message)}" if errors else model.verdict
     first = bad[0]
-    of = f"{len(bad)} of {counting(model)} checks diverged"
+    of = _diverged(model, bad)
     case, output, reason = (first_line(part) for part in (first.case, first.output, first.reason))
     return f"{of}; {case}, {output}" + (f": {reason}" if reason else "")
 
@@ -128,7 +128,14 @@ def outcome(model: ModelResult) -> str:
     if model.error is not None:
         return f"{model.error.kind}, {model.error.code}"
     bad = failing(model)
-    return f"{len(bad)} of {counting(model)} checks diverged" if bad else model.verdict
+    return _diverged(model, bad) if bad else model.verdict
+
+
+def _diverged(model: ModelResult, bad: Sequence[Check]) -> str:
+    """Say how many checks diverged, and of how many of them a runtime gave no answer at all."""
+    told = f"{len(bad)} of {counting(model)} checks diverged"
+    refused = sum(check.refused == ("runtime",) for check in bad)
+    return f"{told}, {refused} of them refused by the runtime" if refused else told
 
 
 def first_line(text: str) -> str:
