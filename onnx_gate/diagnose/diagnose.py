@@ -223,6 +223,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         nonfinite, _ = Bench(subject, deadline.left).apart(lambda: first_nonfinite(subject), RUN)
     told = cause.told or blamed.likely
     notes = [_at_step(subject.check, subject.spec.against), blamed.note, located.note]
+    said = {told, *(each.outcome for each in blamed.evidence if each.decisive)}
     path = None
     left = deadline.left
     if blamed.blame not in _NOWHERE and left > 1:
@@ -247,7 +248,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         guilty=located.guilty,
         repro=path,
         replay=replay_arguments(subject.runtime) if has_own_kernels(subject.runtime) else (),
-        note="; ".join(note for note in notes if note and note != told),
+        note="; ".join(note for note in notes if note and note not in said),
         pictures=blamed.pictures,
     )
 

@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 from onnxscript import opset18 as op
 from torch import Tensor, nn
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
 from onnx_gate.diagnose.blame.stale import remedy_of_stale
+from onnx_gate.diagnose.diagnose import diagnose
 from onnx_gate.diagnose.hints.hints import explaining
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.tie_break import decide_on_node
@@ -519,7 +521,7 @@ DIFFERENCES = {
     "weights": "the weight 2.weight has other values in the file, all of them",
     "half": ", and 1 of 3 others",
     "graph": "it has 1 Gelu that a fresh export has not and lacks 1 Relu",
-    "constants": "alpha=0.2",
+    "constants": "has alpha=0.2 where a fresh export has 0.3",
     "reversed": "the weight 2.weight is in another order in the file: the same rows in reverse order",
     "exchanged": "2 constants are in each other's places in the file",
     "a usual attribute": "has detect_negative=0 where a fresh export has 1",
@@ -646,6 +648,8 @@ def test_a_stale_file_parts_from_a_fresh_export_at_a_line(tmp_path: Path) -> Non
     found = find_blame(subject)
     assert found.blame == "stale artifact"
     assert "lacks 1 Clip; they part at `x = x.clamp(min=1e-5)` (floor.py:10)" in found.note
+    # What decides is shown by itself, and is no note beside it.
+    assert "they part" not in diagnose(subject, Deadline(60.0)).note
 
 
 class Grouped(nn.Module):

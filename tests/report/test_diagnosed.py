@@ -6,7 +6,9 @@ import pytest
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import GUESS
+from onnx_gate.report.model import ModelError, Problem
 from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode, Source
+from onnx_gate.report.render import terminal
 from onnx_gate.report.story.diagnosed import sentence, worded
 from onnx_gate.report.story.sentence import of_model
 from onnx_gate.report.story.story import tell
@@ -59,3 +61,21 @@ def test_what_the_graph_lacks_is_not_said_to_be_wrong_in_it() -> None:
         apart = check("typical/batch=2/0", "diverged")
         net = model("net", apart, verdict="diverged", diagnosis=each)
         assert words in str(of_model(net, "onnx-gate.yml"))
+
+
+def test_an_interruption_is_one_statement() -> None:
+    """Nothing could have been compared, and the run's one problem is what all begins with."""
+    error = ModelError(
+        kind="unverified",
+        code=codes.OG506.code,
+        message="interrupted before this model had a verdict",
+        remedy="run it again",
+    )
+    open_model = model("net", verdict="error", error=error)
+    problem = Problem(message="interrupted when 0 of 1 models had a verdict")
+    said = str(of_model(open_model, "onnx-gate.yml"))
+    assert said.startswith("net: interrupted before this model had a verdict")
+    assert said.endswith("Run it again.")
+    text = terminal.render(whole(open_model, problems=(problem, Problem(message="no disk"))))
+    assert text.count("interrupted when 0 of 1") == 1
+    assert "problem: no disk" in text

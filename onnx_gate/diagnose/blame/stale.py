@@ -337,8 +337,8 @@ def _constants(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
             small = max(own.size, right.size) < SMALLEST_WEIGHT
             if small and not (own.shape == right.shape and _close(own, right)):
                 yield (
-                    f"the constant {mine} of {one.op_type} is {own.tolist()} where a fresh export has "
-                    f"{right.tolist()}"
+                    f"the constant {mine} of {one.op_type} is {_digits(own)} where a fresh export has "
+                    f"{_digits(right)}"
                 )
                 return
 
@@ -371,10 +371,17 @@ def _close(a: Array, b: Array) -> bool:
 
 def _attributes(node: onnx.NodeProto, opset: int) -> dict[str, str]:
     return {
-        name: str(value)[:60]
+        name: _digits(value)[:60]
         for name, value in attributes_of(node, opset).items()
         if not isinstance(value, onnx.TensorProto)
     }
+
+
+def _digits(value: object) -> str:
+    """Return numbers with the digits that they need: those of an attribute are float32 in the file."""
+    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim):
+        return f"[{', '.join(map(_digits, value))}]"
+    return str(np.float32(value) if type(value) is float else value)
 
 
 def _counted(kinds: Counter[str]) -> str:

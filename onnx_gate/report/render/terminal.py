@@ -272,8 +272,10 @@ def _block(story: Story, lines: Iterable[str]) -> Text:
 def _about(run: RunStory) -> list[Text]:
     """What is about the run and not about a model: problems, changes, notes, the sandbox."""
     lines: list[tuple[str, str]] = []
-    for problem, line, _ in run.problems:
-        lines.append(("red", f"problem: {line}"))
+    for place, (problem, line, _) in enumerate(run.problems):
+        # The first is what all begins with.
+        if place or line not in str(run.sentence):
+            lines.append(("red", f"problem: {line}"))
         lines += [("dim", f"| {each}") for each in problem.tail[-_LINES:]]
     lines += [("yellow", f"the manifest asks less: {line}") for _, line, _ in run.changes]
     lines += [("", line) for line in run.packages]

@@ -146,6 +146,9 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         where = where or locations.of_entry(model, manifest)
         where = where if where is None or where.line else None
         ends = _ENDS[model.error.kind] + _but_nonfinite(model)
+        if model.error.code == codes.OG506.code:
+            # That nothing was verified is what it says itself.
+            ends, message = message, ""
         file = _file(model) if where is None else ""
         action = _remedy(model.error.code)
         own = model.error.remedy
