@@ -150,8 +150,8 @@ class _Audit:
                 evaluator = ReferenceEvaluator(node_model(self.graph, node, types, stored))
                 theirs = dict(zip(node.outputs, evaluator.run(None, feeds), strict=True))
             theirs = {n: np.asarray(v, ours[n].dtype) for n, v in theirs.items()}
-        except Exception as error:
-            self.refused.append(Unrun(node.op_type, _words(error)))
+        except Exception as failure:
+            self.refused.append(Unrun(node.op_type, _words(failure)))
             return None
         self.checked += 1
         error = max(scale_error(ours[n], theirs[n]) for n in node.outputs)
