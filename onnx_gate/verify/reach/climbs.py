@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -97,7 +97,7 @@ class Climbs:
         columns: torch.Tensor | None = None,
     ) -> Iterator[Found]:
         """Yield what rows have come to, if they have come to something."""
-        start, sizes, rows = self._start(site, base)
+        start, sizes, rows = self.start(base, ("start", site.module))
         axes = self.inputs.axes
         steps = seek(self.watcher, site, side, start, self.known, rows, axes, columns)
         for arrays in self._paid(steps, WITH_GRADIENTS, self.purse.ratio(sizes)):
@@ -115,12 +115,14 @@ class Climbs:
             if found is not None:
                 yield found
 
-    def _start(self, site: DecisionSite, base: Case) -> tuple[Mapping[str, Array], Sizes, int]:
+    def start(
+        self, base: Case, key: tuple[str, ...], tried: Sequence[int] = CLIMBERS
+    ) -> tuple[Mapping[str, Array], Sizes, int]:
         """Return inputs to climb from, their sizes and the number of rows that climb."""
         if self.inputs.axes.keys() >= base.arrays.keys():
             most = _COST_OF_ROWS * self.purse.cost.forward()
-            for rows, sizes in self.inputs.batches(base, CLIMBERS):
+            for rows, sizes in self.inputs.batches(base, tried):
                 if self.purse.cost.forward(self.purse.ratio(sizes)) <= most:
-                    arrays = self.inputs.draw(self.known, sizes, ("start", site.module), None)
+                    arrays = self.inputs.draw(self.known, sizes, key, None)
                     return arrays, sizes, rows
         return base.arrays, base.sizes, 1

@@ -18,7 +18,7 @@ from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.reach.around import PASSES, ROWS, around, meeting, pairs_around
-from onnx_gate.verify.reach.ascend import ascend
+from onnx_gate.verify.reach.ascend import Start, ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain, domains
@@ -30,6 +30,7 @@ from onnx_gate.verify.reach.missing import missing, strewn
 from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
+from onnx_gate.verify.reach.seek import RAISERS
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
 from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes, grown, named_by_decisions
 from onnx_gate.verify.reach.stack import Stack
@@ -186,9 +187,12 @@ class CaseSearch:
         """Yield what makes results of layers as large as inputs can."""
         if self.purse.cost.numbers > MOST_NUMBERS:
             return
-        pays = partial(self.purse.takes, WITH_GRADIENTS)
-        for number, arrays in ascend(self.watcher, self.base.arrays, self.known, pays):
-            yield from self._told(("large", str(number)), arrays, self.base.sizes)
+        climbs = Climbs(self.watcher, self.inputs, self.purse, self.known)
+        arrays, sizes, rows = climbs.start(self.base, ("raise",), RAISERS)
+        pays = partial(self.purse.takes, WITH_GRADIENTS, self.purse.ratio(sizes))
+        start = Start(arrays, rows, self.inputs.axes)
+        for number, raised in enumerate(ascend(self.watcher, start, self.known, pays)):
+            yield from self._told(("large", str(number)), raised, sizes)
 
     def _values(self) -> Iterator[Case]:
         """Yield values that the module names: all ways in one large batch, or a case for each."""

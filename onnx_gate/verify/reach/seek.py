@@ -42,6 +42,8 @@ _TOWARDS = {
 }
 # How many rows climb, where a pass of them costs little more than one of few.
 CLIMBERS = (32, 8)
+# And how many go each their own way.
+RAISERS = (256, 64, *CLIMBERS)
 
 
 @dataclass(frozen=True)
