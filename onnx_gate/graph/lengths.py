@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from onnx import TensorProto
 
+from onnx_gate.graph.arithmetic import stored
 from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.graph.intervals import ANYWHERE, Interval, intervals
-from onnx_gate.graph.limits import Dimension, ends_of_narrow, shapes_of, stored
+from onnx_gate.graph.limits import Dimension, ends_of_narrow, shapes_of
 from onnx_gate.graph.walk import attribute
 
 # A mebi of whole numbers are 8 MiB, which are drawn and added in milliseconds.

@@ -6,23 +6,21 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import onnx
 
-from onnx_gate.graph.constants import array_of
+from onnx_gate.graph.arithmetic import MOST_LIMITS, sizes_rounded, stored
 from onnx_gate.graph.graph import Graph, Node
-from onnx_gate.graph.walk import attribute, constant_of
-from onnx_gate.runtimes.base import Array
+from onnx_gate.graph.walk import attribute
 
 Dimension = onnx.TensorShapeProto.Dimension
-# A tensor of so many numbers is a list of limits or of ends; a larger one is weights.
-MOST_LIMITS = 64
 EQUAL = "Equal"
 _COMPARED = frozenset(
     ("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Clip", "Relu", EQUAL)
 )
+# What has states, which may climb with every step that there is.
+LOOPED = frozenset(("RNN", "LSTM", "Loop", "Scan"))
 _LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
 # What passes on the numbers of its first input, or some of them.
 _PASSED = frozenset(
@@ -31,6 +29,7 @@ _PASSED = frozenset(
         *("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
     )
 )
+_REARRANGED = frozenset(("Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 # Beyond which an exponential is infinite, by the type that it is computed in: the logarithm of the
 # largest number. As far above the rest of its row an element leaves all others a softmax of almost 0,
 # of which a logarithm shows the least.
@@ -77,6 +76,8 @@ def limits_of_values(graph: Graph) -> Iterator[FileLimit]:
         if made is not None and made.op_type == ("Softmax" if node.op_type == "Log" else "Exp"):
             end = _LARGEST[kinds.get(made.inputs[0], onnx.TensorProto.FLOAT)]
             yield FileLimit(made.op_type, tuple(_back(graph, made.inputs[0], end)), made.outputs[0])
+        if node.op_type in LOOPED and node.proto.domain in ("", "ai.onnx"):
+            yield from _of_states(graph, node)
         if node.op_type in _COMPARED and node.proto.domain in ("", "ai.onnx"):
             for name in graph.depends_on_input(node):
                 for number in dict.fromkeys(_numbers(graph, node)):
@@ -91,6 +92,9 @@ def _back(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]
         own = () if node is None else graph.depends_on_input(node)
         if node is not None and node.op_type in _PASSED and node.inputs[0] in own:
             name = node.inputs[0]
+            continue
+        if node is not None and node.op_type == "Neg":
+            name, number = node.inputs[0], -number
             continue
         if node is None or node.op_type not in _LINEAR or len(own) != 1:
             return
@@ -108,10 +112,47 @@ def _back(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]
         (name,) = own
 
 
+def _of_states(graph: Graph, node: Node) -> Iterator[FileLimit]:
+    """Yield the limits of what is carried from step to step, by the value that leaves it.
+
+    ``clip`` cuts off what activations are given: of relus that is the state, and of an LSTM its cell.
+    """
+    names = node.proto.output
+    if node.op_type in ("RNN", "LSTM"):
+        end = attribute(node.proto, "clip", 0.0)
+        bounded = node.op_type == "RNN" and b"Relu" not in attribute(node.proto, "activations", [])
+        for name in () if bounded or not end else names if node.op_type == "RNN" else names[2:]:
+            for number in (end, -end)[: 1 + (node.op_type == "LSTM")]:
+                yield FileLimit(node.op_type, tuple(_onwards(graph, name, number)))
+    for _, body in graph.bodies(node):
+        # The first that the body of a Loop makes is whether it goes on.
+        first = 1 if node.op_type == "Loop" else 0
+        left = {name: place - first for place, name in enumerate(body.outputs)}
+        for each in body.nodes:
+            if each.op_type not in _COMPARED or not body.depends_on_input(each):
+                continue
+            for value, _ in _onwards(body, each.outputs[0], 0.0):
+                if 0 <= left.get(value, -1) < len(names):
+                    for number in dict.fromkeys(_numbers(body, each)):
+                        made = names[left[value]]
+                        yield FileLimit(node.op_type, tuple(_onwards(graph, made, number)))
+
+
+def _onwards(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]:
+    """Yield a value with a number, and what passes all of it on."""
+    pending = [name]
+    while pending:
+        value = pending.pop()
+        yield value, number
+        readers = graph.readers.get(value, ())
+        pending += [r.outputs[0] for r in readers if r.op_type in _REARRANGED]
+
+
 def sizes_named(graph: Graph) -> frozenset[int]:
     """Return the whole numbers that sizes are cut at, divided by, held against or numbered up to.
 
-    And how far windows reach, from where on they leave something out, and how far apart they are.
+    And how far windows reach, from where on they leave something out, how far apart they are, and at
+    which sizes amounts of them are rounded wrongly.
     """
     shapes = shapes_of(graph)
     numbers: set[float] = set()
@@ -122,6 +163,7 @@ def sizes_named(graph: Graph) -> frozenset[int]:
             numbers |= {*_numbers(graph, node, node.inputs[1:3], whole=True)}
         elif node.op_type in ("Pad", *_WINDOWED):
             numbers |= {*_reached(graph, node, shapes.get(node.inputs[0], []))}
+    numbers |= {*sizes_rounded(graph)}
     return frozenset(abs(int(n)) for n in numbers) | ends_of_narrow(graph)
 
 
@@ -207,13 +249,3 @@ def _numbers(
             for number in array.reshape(-1).tolist():
                 if abs(number) < 2**100:
                     yield number
-
-
-def stored(graph: Graph, name: str) -> Array | None:
-    """Return the numbers that a value is, as an initializer or a node's, if they are few."""
-    if name in graph.constants:
-        few = graph.constants.count(name) <= MOST_LIMITS
-        return graph.constants.array(name) if few else None
-    node = graph.producer.get(name)
-    tensor = None if node is None else constant_of(node.proto)
-    return None if tensor is None else array_of(tensor, Path())

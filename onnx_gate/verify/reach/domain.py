@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.graph.limits import MOST_LIMITS
+from onnx_gate.graph.arithmetic import MOST_LIMITS
 from onnx_gate.manifest import EdgesSuite, InputSpec, ModelSpec, RandomSuite
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, numpy_dtype, to_dtype

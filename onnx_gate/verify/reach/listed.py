@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnx_gate.graph.limits import MOST_LIMITS
+from onnx_gate.graph.arithmetic import MOST_LIMITS
 from onnx_gate.runtimes import state
 
 # Rows that were read of limits are few numbers; those of tables of vectors are not kept.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from onnx_gate.graph.limits import LOOPED
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.roles import Role, roles
 from onnx_gate.verify.export.exported import LARGEST_SIZE
@@ -23,7 +24,8 @@ def named_by_decisions(seen: Mapping[DecisionSite, Seen], largest: int) -> Itera
     size at which as many times as much would be.
     """
     for site, each in seen.items():
-        if each.whole and site.limit is not None and each.left(site):
+        # Numbers of things, and what climbs with each step.
+        if (each.whole or site.operator in LOOPED) and site.limit is not None and each.left(site):
             number = abs(site.limit)
             if site.kind in ("limit", "equality", "rows") and 2 < number <= LARGEST_SIZE:
                 yield math.floor(number)

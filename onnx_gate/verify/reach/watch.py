@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 from torch._ops import HigherOrderOperator
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from onnx_gate.graph.limits import MOST_LIMITS
+from onnx_gate.graph.arithmetic import MOST_LIMITS
 from onnx_gate.runtimes import state
 from onnx_gate.verify.reach.branches import compared_in
 from onnx_gate.verify.reach.flags import FLAGGED, Flags
