@@ -57,16 +57,19 @@ def intervals(
     """
     known: dict[str, Interval] = {**(given or {})}
 
+    def constant(name: str) -> Any:
+        array = values.get(name) if graph.is_constant(name) else None
+        if array is None and name in graph.constants:
+            return graph.constants.array(name)
+        return array
+
     def of(name: str) -> Interval:
         if name not in known:
-            array = values.get(name) if graph.is_constant(name) else None
-            if array is None and name in graph.constants:
-                array = graph.constants.array(name)
-            known[name] = _ends_of(array)
+            known[name] = _ends_of(constant(name))
         return known[name]
 
     for node in graph.nodes:
-        made = _made(node, of)
+        made = _of_whole(graph, node, of, constant) or _made(node, of)
         for place, name in enumerate(node.outputs):
             if not graph.is_constant(name):
                 # What else some operators make are places, and masks.
@@ -115,6 +118,41 @@ def _made(node: Node, of: Callable[[str], Interval]) -> Interval:
     if op in ("MatMul", "Mul") and names[0] != names[-1]:
         return _product(given) if op == "Mul" else _signed(given)
     return _by_arithmetic(node, names, given)
+
+
+def _of_whole(
+    graph: Graph, node: Node, of: Callable[[str], Interval], constant: Callable[[str], Any]
+) -> Interval | None:
+    """Return what quotients and remainders by a whole number are, ``None`` of another node.
+
+    A remainder may be written out: a number less its quotient times the divisor.
+    """
+
+    def divisor(each: Node | None, place: int = 1) -> int:
+        number = constant(each.inputs[place]) if each and len(each.inputs) == 2 else None
+        if not isinstance(number, np.ndarray) or number.size != 1 or number.dtype.kind not in "iu":
+            return 0
+        return max(0, int(number.item()))
+
+    if node.op_type == "Div" and (by := divisor(node)):
+        low, high = (end / by for end in of(node.inputs[0]))
+        return _towards_zero(low), _towards_zero(high)
+    if node.op_type == "Mod" and (by := divisor(node)):
+        low = of(node.inputs[0])[0]
+        return (1.0 - by if low < 0 and attribute(node.proto, "fmod", 0) else 0.0), by - 1.0
+    if node.op_type == "Sub" and len(node.inputs) == 2 and of(node.inputs[0])[0] >= 0:
+        product = graph.producer.get(node.inputs[1])
+        if product is not None and product.op_type == "Mul" and (by := divisor(product)):
+            quotient = graph.producer.get(product.inputs[0])
+            while quotient is not None and quotient.op_type in ("Cast", "Identity"):
+                quotient = graph.producer.get(quotient.inputs[0])
+            if quotient is not None and quotient.op_type == "Div" and divisor(quotient) == by:
+                return (0.0, by - 1.0) if quotient.inputs[0] == node.inputs[0] else None
+    return None
+
+
+def _towards_zero(end: float) -> float:
+    return float(math.trunc(end)) if math.isfinite(end) else end
 
 
 def _by_arithmetic(node: Node, names: Sequence[str], given: Sequence[Interval]) -> Interval:

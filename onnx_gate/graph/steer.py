@@ -23,7 +23,8 @@ _MOST_NEAR = 4
 class Steered:
     """A file run once as it is, every value kept, and then again behind values that are put in.
 
-    With ``in_place`` external data stay where they are, beside ``path``. Raises ``Refusal`` where ONNX
+    With ``in_place`` external data stay where they are, beside ``path``. Inputs lie where they are
+    ``given`` to. Raises ``Refusal`` where ONNX
     Runtime does not run it so.
     """
 
@@ -35,7 +36,9 @@ class Steered:
         threads: int = 1,
         *,
         in_place: bool = False,
+        given: Mapping[str, Interval] | None = None,
     ) -> None:
+        self._given = given
         self._model, self._threads = inlined(model), threads
         self._folder = path.parent if in_place else None
         self.graph = read_graph(self._model, path)
@@ -68,7 +71,7 @@ class Steered:
     def ends(self, names: Sequence[str]) -> Interval:
         """Return between which ends the graph proves that all of some values lie."""
         if self._intervals is None:
-            self._intervals = intervals(self.graph, self.values)
+            self._intervals = intervals(self.graph, self.values, self._given)
         return around(self._intervals.get(n, ANYWHERE) for n in names) if names else ANYWHERE
 
     def behind(self, roots: list[str]) -> Callable[[Array], list[Value]]:

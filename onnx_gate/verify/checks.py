@@ -18,6 +18,7 @@ from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.graph.intervals import Interval
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
@@ -60,6 +61,14 @@ class ModuleSetting(Setting):
     numbers: Sequence[int] = ()
     keeps: bool = False
     loading: Loading = UNHEARD
+
+    @property
+    def graph_ranges(self) -> dict[str, Interval]:
+        """Return between which ends the inputs of the file lie, as far as the manifest says."""
+        inputs = {own: self.spec.inputs[name] for name, own in self.graph_inputs.items()}
+        given = {own: each.range for own, each in inputs.items() if each.range is not None}
+        ranges = {own: (float(low), float(high)) for own, (low, high) in given.items()}
+        return {own: (0.0, 1.0) for own, each in inputs.items() if each.dtype == "bool"} | ranges
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,6 @@ from torch import nn
 
 from onnx_gate.graph.constants import array_of
 from onnx_gate.graph.graph import Graph, read_graph
-from onnx_gate.graph.intervals import Interval
 from onnx_gate.graph.lengths import lengths_beyond
 from onnx_gate.graph.limits import EQUAL, FileLimit, limits_of_values, sizes_named
 from onnx_gate.graph.steer import Steered
@@ -54,7 +53,7 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
         # Not every exporter writes down what its values are.
         graph = read_graph(infer_shapes(exported.proto), exported.path)
         named = sorted(n for n in sizes_named(graph) if 2 < n <= LARGEST_AREA)
-        lengths = lengths_beyond(graph, _given(checker.setting))
+        lengths = lengths_beyond(graph, checker.setting.graph_ranges)
         other_tables = _has_other_tables(exported, checker.setting.eager.module)
     except Exception as error:
         # What cannot be read of a file for this costs no verdict.
@@ -85,14 +84,6 @@ def _tables(proto: onnx.ModelProto, folder: Path) -> set[tuple[object, ...]]:
         for each in arrays
         if each.ndim > 1
     }
-
-
-def _given(setting: ModuleSetting) -> dict[str, Interval]:
-    """Return between which ends the inputs of the file lie, as far as the manifest says."""
-    inputs = {own: setting.spec.inputs[name] for name, own in setting.graph_inputs.items()}
-    given = {own: each.range for own, each in inputs.items() if each.range is not None}
-    ranges = {own: (float(low), float(high)) for own, (low, high) in given.items()}
-    return {own: (0.0, 1.0) for own, each in inputs.items() if each.dtype == "bool"} | ranges
 
 
 def limits_besides(

@@ -85,7 +85,7 @@ def compared_at_operators(
         feeds, nearness = rounded(feeds, halves, checker.setting.half), HALF
     names = checker.setting.eager.run(arrays).names
     order = order_of(names, checker.setting.graph_outputs, checker.setting.spec)[0]
-    steered = Steered(model, path, feeds)
+    steered = Steered(model, path, feeds, given=checker.setting.graph_ranges)
     ranged = {name for name, each in checker.setting.spec.inputs.items() if each.range is not None}
     tried, doubted = explorer.tried, explorer.doubted
     late = deadline.passed if deadline is not None else lambda: False

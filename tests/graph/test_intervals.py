@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import onnx
 import torch
+from onnx import TensorProto, helper, numpy_helper
 
+from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.intervals import intervals
 from onnx_gate.graph.steer import Steered
 from tests.support.diverging import Of
 
@@ -41,3 +45,26 @@ def test_ends_that_operators_prove(tmp_path: Path) -> None:
     assert dict(zip(MADE, found, strict=True)) == {name: ends for name, (_, ends) in MADE.items()}
     # Where a value may be any of several it is where one of them may be.
     assert steered.ends(steered.graph.outputs[:1] + steered.graph.outputs[-1:]) == (-INF, INF)
+
+
+def test_quotients_and_remainders_of_whole_numbers_have_their_ends() -> None:
+    days = helper.make_graph(
+        [
+            helper.make_node("Div", ["t", "by"], ["day"]),
+            helper.make_node("Cast", ["day"], ["cast"], to=TensorProto.INT64),
+            helper.make_node("Mul", ["cast", "by"], ["whole"]),
+            helper.make_node("Sub", ["t", "whole"], ["second"]),
+            helper.make_node("Mod", ["t", "by"], ["rest"]),
+            helper.make_node("Neg", ["t"], ["before"]),
+            helper.make_node("Div", ["before", "by"], ["ago"]),
+        ],
+        "days",
+        [helper.make_tensor_value_info("t", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("second", TensorProto.INT64, ["n"])],
+        [numpy_helper.from_array(np.array(60), "by")],
+    )
+    graph = read_graph(helper.make_model(days), Path("days.onnx"))
+    found = intervals(graph, {}, {"t": (0.0, 3601.0)})
+    assert found["day"] == (0.0, 60.0)
+    assert found["second"] == found["rest"] == (0.0, 59.0)
+    assert found["ago"] == (-60.0, 0.0)
