@@ -82,6 +82,14 @@ def candidates(operand: torch.Tensor, axis: int, sign: float, count: int = 1) ->
     return Choices(apart(operand, 0.0).times(sign), axis % operand.ndim, count)
 
 
+def before_next(operand: torch.Tensor, axis: int) -> Margin:
+    """Return of each element along an axis, but the last, by how much it is above the one after it."""
+    whole, count = apart(operand, 0.0), operand.shape[axis] - 1
+    own = whole.moved(lambda t: t.narrow(axis, 0, count))
+    other = whole.moved(lambda t: t.narrow(axis, 1, count))
+    return Margin(own.distance - other.distance, (*own.pulls, *other.times(-1.0).pulls))
+
+
 class Margins:
     """The margins of the truths and of the choices that one pass has made."""
 

@@ -78,6 +78,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "masked_fill": (Rule((), "truth", "mask"),),
     **dict.fromkeys(("logical_and", "bitwise_and"), (Rule((), "and"),)),
     **dict.fromkeys(("logical_or", "bitwise_or"), (Rule((), "or"),)),
+    # Of few numbers that are put in order each two neighbours are held against each other.
+    "sort": (Rule(("next",), operand="first"),),
     **dict.fromkeys(("isnan", "isinf", "all", "any"), (Rule((), "truth", "result"),)),
     # Halves, and what is rounded towards zero or down, differ by sign.
     "round": (Rule(), Rule((), "half")),
@@ -111,6 +113,9 @@ BITWISE = frozenset(
 # What hands a number to Python, which may decide by it.
 TAKEN = "_local_scalar_dense"
 
+# Of more than this, as of all tokens by their scores, no two neighbours are what the code is about.
+MOST_SORTED = 16
+
 # What is added to something larger than this is no guard: normalisations add 1e-12 to 1e-3.
 LARGEST_GUARD = 1e-3
 
@@ -124,6 +129,15 @@ def limit_of(limit: float | str, bound: Mapping[str, Any]) -> Any:
         return None if over is None or not under else over / under
     value = bound.get(limit.removeprefix("-"))
     return -value if limit.startswith("-") and value is not None else value
+
+
+def neighbours(bound: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return, of few numbers that are put in order, each but the last and the one after it."""
+    own, axis = bound["self"], bound.get("dim", -1)
+    count = own.shape[axis] if own.ndim else 0
+    if not 1 < count <= MOST_SORTED:
+        return {}
+    return {"first": own.narrow(axis, 0, count - 1), "next": own.narrow(axis, 1, count - 1)}
 
 
 def missing_asked(name: str, bound: Mapping[str, Any]) -> Iterator[Missing]:

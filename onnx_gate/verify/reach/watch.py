@@ -20,7 +20,7 @@ from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.listed import ListedLimits
 from onnx_gate.verify.reach.margin import Margin, apart, distance_from
-from onnx_gate.verify.reach.margins import MOST_CANDIDATES, TRUTHS, Margins
+from onnx_gate.verify.reach.margins import MOST_CANDIDATES, TRUTHS, Margins, before_next
 from onnx_gate.verify.reach.places import caller_from, place_from
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import (
@@ -35,6 +35,7 @@ from onnx_gate.verify.reach.rules import (
     guards,
     limit_of,
     missing_asked,
+    neighbours,
     scale_of,
 )
 from onnx_gate.verify.reach.shown import Call, Shown, rules_besides
@@ -152,6 +153,8 @@ class Watch(OperatorMode):
             return self.call(func, args, kwargs)
         bound = given_to(func, args, kwargs)
         bound.setdefault("self", bound.get("input"))
+        if base == "sort":
+            bound |= neighbours(bound)
         if base == "isin":
             self.listed.take(bound["test_elements"])
         if base in BITWISE:
@@ -265,10 +268,11 @@ class Watch(OperatorMode):
         seen = Seen(whole=not operand.is_floating_point(), computed=self._is_computed(operand))
         if wanted:
             seen.follows = any(self._leads(each) for each in (operand, limit))
-            margins = self._margins
-            led = (
-                None if margins is None else margins.towards(operand, number, rule.kind, self._side)
-            )
+            margins, led = self._margins, None
+            if "next" in rule.limits:
+                led = before_next(bound["self"], bound["dim"])
+            elif margins is not None:
+                led = margins.towards(operand, number, rule.kind, self._side)
             if led is not None:
                 self._aim(site, seen, led)
             elif site in self._targets:
