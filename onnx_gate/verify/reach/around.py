@@ -35,6 +35,9 @@ COLUMNS = 64
 _PAIRED = 8
 # So many values of two integers together are one case.
 _MOST_PAIRS = 4 * MOST_ROWS
+# A day has 24 hours and an hour 60 minutes: of so many parts each is gone to in seven days on either side,
+# of more in one.
+_TURNS, _TIMES = 64, 7
 # What conditions are together where each of them decides alone.
 _TOGETHER = frozenset(("both", "neither"))
 
@@ -89,6 +92,42 @@ def pairs_around(
             arrays = _with(row, stack, one, at, first)
             made.append(_with(arrays, stack, other, there, second))
     return _together(row, stack, made)
+
+
+def stepped_around(
+    row: Mapping[str, Array], known: Mapping[str, Domain], stack: Stack, numbers: Collection[int]
+) -> Mapping[str, Array]:
+    """Return a batch in which integers of wide domains are moved by what the code divides by, and parts.
+
+    Of days by weeks of them and hours, or by each minute: several conditions about one number of
+    seconds meet on one day, at one hour.
+    """
+    made, left = [], MOST_ROWS
+    for name, domain in known.items():
+        if domain.is_float or domain.high - domain.low < MOST_ROWS:
+            continue
+        steps = [*_steps([n for n in numbers if n <= (domain.high - domain.low) / 2])]
+        for column in _columns(row[name])[:_PAIRED]:
+            own, (low, high) = int(row[name].reshape(-1)[column]), domain.ends
+            for each in steps:
+                values = np.unique(each + own)
+                values = values[(values >= low) & (values <= high)]
+                if values.size <= left:
+                    left -= values.size
+                    made.append(_with(row, stack, name, column, values))
+    return _together(row, stack, made)
+
+
+def _steps(numbers: Collection[int]) -> Iterator[Array]:
+    """Yield steps by multiples of a number and, within each, of a part of it: for the largest first."""
+    for whole in sorted(numbers, reverse=True):
+        parts = [part for part in (1, *sorted(numbers)) if part < whole and whole % part == 0]
+        for most, times in ((_TURNS, _TIMES), (MOST_ROWS // 2 - 1, 0)):
+            part = next((part for part in parts if whole // part <= most), None)
+            if part is not None:
+                by_whole = whole * np.arange(-times, times + 1)[:, None]
+                within = part * np.arange(-(whole // part), whole // part + 1)
+                yield (by_whole + within).reshape(-1)
 
 
 def _together(

@@ -17,7 +17,14 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
-from onnx_gate.verify.reach.around import PASSES, ROWS, around, meeting, pairs_around
+from onnx_gate.verify.reach.around import (
+    PASSES,
+    ROWS,
+    around,
+    meeting,
+    pairs_around,
+    stepped_around,
+)
 from onnx_gate.verify.reach.ascend import Start, ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
@@ -122,6 +129,7 @@ class CaseSearch:
         yield from self._rows(parts, around(self.watcher.eager, row, known, stack, pays), stack)
         if not stack.passes:
             yield from self._rows(parts, pairs_around(row, known, stack), stack)
+            yield from self._rows(parts, stepped_around(row, known, stack, self.numbers), stack)
 
     def _of_rows(self, stack: Stack) -> dict[str, Domain]:
         """Return the inputs of which there are rows: others are the same for all."""
