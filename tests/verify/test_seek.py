@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reach.around import COLUMNS, around
+from onnx_gate.verify.reach.around import COLUMNS, around, stepped_around
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, seek
 from onnx_gate.verify.reach.stack import Stack
@@ -281,3 +281,21 @@ def test_what_is_moved_first_is_spread_over_an_input(columns: int) -> None:
     few = moved(8)
     assert len(few) == min(columns, 8)
     assert max(np.diff([0, *few, columns])) <= max(columns, COLUMNS) // 8 + 1
+
+
+def test_a_number_of_seconds_is_moved_by_days_and_by_hours_of_them() -> None:
+    """An hour of the Sunday before is days and hours away; each minute of a day is near."""
+    at = 1_700_000_000
+    spec = InputSpec("int64", ("batch",), range=(0, 4_102_444_799))
+    known = {"t": Domain(spec, 0, 4_102_444_799, (), True)}
+    row = {"t": np.array([at])}
+
+    def moved(*numbers: int) -> set[int]:
+        found = stepped_around(row, known, Stack({"t": 0}), numbers)["t"]
+        return {int(each) - at for each in found}
+
+    hours = moved(86_400, 3_600)
+    assert {3_600 * n for n in range(-7 * 24, 7 * 24 + 1)} <= hours
+    assert {60 * n for n in range(-1_440, 1_441)} <= moved(86_400, 60)
+    assert len(moved(*range(3, 90_000, 7))) <= 4_096
+    assert not moved(7_000_000_000)

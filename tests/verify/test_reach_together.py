@@ -1,0 +1,69 @@
+"""Files that are wrong where values change places, or one channel is as large as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.report.model import ModelResult
+from tests.support.gate import run_few
+from tests.verify.test_reach import MODELS
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+TOGETHER = '''
+class Quantiles(Base):
+    """Puts three numbers in order that hardly ever are in another one."""
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(32, 3)
+        with torch.no_grad():
+            apart = torch.ones(32) * 0.07
+            apart[::2] *= -1
+            self.fc.weight.copy_(0.1 * torch.randn(1, 32) + torch.tensor([[-1.0], [0.0], [1.0]]) * apart)
+            self.fc.bias.copy_(torch.tensor([-1.0, 0.0, 1.0]))
+    def forward(self, x):
+        y = self.fc(x)
+        return y if self.wrong else y.sort(-1).values
+
+class Channel(Base):
+    """Has one channel of many that a file bends where all of an input brings it."""
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(32, 48)
+        with torch.no_grad():
+            self.fc.weight[7].copy_(torch.tensor([0.25, -0.25] * 16))
+    def forward(self, x):
+        y = self.fc(x)
+        bent = ((y[:, 7:8] - 3.5) * 60).sigmoid() if self.wrong else 0.0
+        return y.sum(1, keepdim=True) + bent
+'''
+
+INPUTS = {
+    "Quantiles": "{x: {dtype: float32, shape: [batch, 32], range: [0, 1]}}",
+    "Channel": "{x: {dtype: float32, shape: [batch, 32], range: [0, 1]}}",
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
+    entries = {
+        f"{name.lower()}-{kind}": f"model: models.py:{name}, inputs: {inputs}, "
+        f'export: {{exporter: "models.py:{kind}"}}'
+        for name, inputs in INPUTS.items()
+        for kind in ("wrong", "right")
+    }
+    return run_few(Path(tmp_path_factory.mktemp("together")), MODELS + TOGETHER, entries)
+
+
+@pytest.mark.parametrize(("name", "case"), [("quantiles", "sort"), ("channel", "large")])
+def test_what_few_inputs_show_is_climbed_to(
+    results: Mapping[str, ModelResult], name: str, case: str
+) -> None:
+    wrong, right = results[f"{name}-wrong"], results[f"{name}-right"]
+    assert right.verdict == "pass", [f.message for f in right.findings]
+    diverged = {check.case for check in wrong.checks if check.verdict == "diverged"}
+    assert diverged
+    assert all(each.startswith(f"reached/{case}") for each in diverged)
