@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,13 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.limits import FileLimit, limits_of_values, sizes_named
-from onnx_gate.runtimes.base import Array
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Nodes = Sequence[onnx.NodeProto]
 
 
-def _graph(nodes: Nodes, stored: Mapping[str, Array], made: str = "y") -> Graph:
+def _graph(nodes: Nodes, stored: Mapping[str, Any], made: str = "y") -> Graph:
     x = helper.make_tensor_value_info("x", FLOAT, ["batch", "steps", 4])
     y = helper.make_tensor_value_info(made, FLOAT, None)
     tensors = [numpy_helper.from_array(np.asarray(a), name) for name, a in stored.items()]
