@@ -77,7 +77,7 @@ def export(module, example, path, factor):
 
 
 def near(module, example, path):
-    export(module, example, path, 0.9e-6)
+    export(module, example, path, 0.22e-6)
 
 
 def wrong(module, example, path):

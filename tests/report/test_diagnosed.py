@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from html import unescape
-
 import pytest
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import GUESS
-from onnx_gate.report.model import ModelError, Problem, Report
+from onnx_gate.report.model import ModelError, Problem
 from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode, Source
-from onnx_gate.report.render import html, markdown, terminal
+from onnx_gate.report.render import terminal
 from onnx_gate.report.story.diagnosed import sentence, worded
 from onnx_gate.report.story.sentence import of_model
 from onnx_gate.report.story.story import tell
@@ -82,18 +79,3 @@ def test_an_interruption_is_one_statement() -> None:
     text = terminal.render(whole(open_model, problems=(problem, Problem(message="no disk"))))
     assert text.count("interrupted when 0 of 1") == 1
     assert "problem: no disk" in text
-
-
-@pytest.mark.parametrize("render", [markdown.render, html.render])
-def test_a_key_of_the_manifest_in_a_remedy_is_code(render: Callable[[Report], str]) -> None:
-    diagnosis = Diagnosis(
-        runtime="onnxruntime",
-        case="typical/0",
-        output="y",
-        blame="exporter",
-        cause="its optimiser changed it",
-        remedy="leave it out, `export: {optimize: false}`",
-    )
-    bad = model("net", check("typical/0", "diverged"), verdict="diverged", diagnosis=diagnosis)
-    text = unescape(render(whole(bad)))
-    assert "Leave it out, <code>export: {optimize: false}</code>." in text

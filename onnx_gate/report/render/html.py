@@ -166,7 +166,7 @@ def _sentence(shown: Sentence) -> Markup:
     text = Markup(": ").join([*named, escape(shown.what), *because])
     if shown.place and f"({shown.place})" not in shown.why:
         text += Markup(", <code>{}</code>").format(str(shown.place))
-    return Markup("{}. {}").format(text, _prose(shown.told if shown.remedy else shown.action))
+    return Markup("{}. {}").format(text, shown.told if shown.remedy else _prose(shown.action))
 
 
 def _prose(text: str) -> Markup:

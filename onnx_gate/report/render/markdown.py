@@ -160,7 +160,7 @@ class Page:
             text += Markup(", ") + self._links.place(shown.place)
         return (
             Markup("{}. {}")
-            .format(text, prose(shown.told if shown.remedy else shown.action))
+            .format(text, inline(shown.told) if shown.remedy else prose(shown.action))
             .rstrip()
         )
 
