@@ -273,6 +273,12 @@ EQUALS: dict[str, tuple[Function, Callable[[int], tuple[Tensor, ...]], Any]] = {
         lambda n: (constant(200, n).mT.contiguous(),),
         lambda x: node("ReduceSum", x, np.array([0]), keepdims=0),
     ),
+    # ONNX Runtime folds the transposition into the sum.
+    "mean of what was transposed": (
+        lambda x: x.mT.mean(-1),
+        lambda n: (constant(200, n).mT.contiguous(),),
+        lambda x: node("ReduceMean", x, np.array([0]), keepdims=0),
+    ),
     "norm": (
         lambda x: x.norm(dim=-1),
         lambda n: (constant(200, n),),

@@ -54,9 +54,13 @@ def terms(given: Given) -> float:
 
 
 def over_axes(given: Given) -> float:
-    """Return how many additions follow each other where an operator reduces."""
-    count = terms(given)
-    return in_lanes(count) if given["self"].ndim - 1 in axes(given) else count
+    """Return how many additions follow each other where an operator reduces.
+
+    The last axis of what was transposed is another one of what lies in memory, and of a runtime's sum.
+    """
+    x, count = given["self"], terms(given)
+    side_by_side = x.ndim - 1 in axes(given) and x.stride(-1) == 1
+    return in_lanes(count) if side_by_side else count
 
 
 def rooted(given: Given) -> float:
