@@ -92,16 +92,16 @@ def kernels(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return how much of a convolution's kernel is alike, and of the image of its group of channels."""
     weight, groups = given["weight"], given.get("groups", 1)
     x = given["input"] if "input" in given else given["self"]
+    x = x if x.ndim == y.ndim else x.unsqueeze(0)
+    # An image is few rows, a kernel one for each channel: mostly the images say that nothing is alike.
+    images = alike(x.reshape(x.shape[0], groups, -1))
+    if not images.any():
+        return torch.zeros(())
     if given.get("transposed"):
         share = alike(weight.transpose(0, 1).flatten(1)).repeat(groups)
     else:
         share = alike(weight.flatten(1))
-    if not share.any():
-        return torch.zeros(())
-    x = x if x.ndim == y.ndim else x.unsqueeze(0)
-    images = alike(x.reshape(x.shape[0], groups, -1)).repeat_interleave(
-        share.shape[0] // groups, dim=1
-    )
+    images = images.repeat_interleave(share.shape[0] // groups, dim=1)
     return torch.minimum(share, images).reshape(-1, share.shape[0], *([1] * (y.ndim - 2)))
 
 
