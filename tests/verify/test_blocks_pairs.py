@@ -83,7 +83,7 @@ def test_what_is_wrong_across_a_border_alone_is_the_optimisers(tmp_path: Path) -
 
 
 def test_what_is_expected_of_memory_counts_the_largest_pair() -> None:
-    table, layer, other = Load(80 << 20, 80 << 20), Load(30 << 20), Load(20 << 20)
+    table, layer, other = Load(80 << 20, 80 << 20, 80 << 20), Load(30 << 20), Load(20 << 20)
     loads = {"embed": table, "layers.0": layer, "layers.1": other}
     flows = [Flow(1, 1)]
     alone = Need.of(loads, (), 0, flows)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import onnx
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.blocks.staged import Place
 from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.sessions import rounded
+
+# Take rows of their first input, and look at no others.
+_PICKS = ("Gather", "GatherND")
 
 
 @dataclass(frozen=True)
@@ -62,3 +67,10 @@ def call_names(paths: Collection[str]) -> list[str]:
         seen[path] = seen.get(path, 0) + 1
         names.append(path if seen[path] == 1 else f"{path}@{seen[path]}")
     return names
+
+
+def is_table(name: str, readers: Sequence[onnx.NodeProto]) -> bool:
+    """Return whether all that read a value take rows of it, as of words or of experts."""
+    return bool(readers) and all(
+        node.op_type in _PICKS and node.input[0] == name for node in readers
+    )

@@ -20,7 +20,7 @@ from onnx_gate.graph.module_path import props_of
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything, to_tensor
-from onnx_gate.verify.blocks.divided import BlockCall, Divided, call_names
+from onnx_gate.verify.blocks.divided import BlockCall, Divided, call_names, is_table
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.blocks.staged import Call, Place, Staged, Unfit
 from onnx_gate.verify.export.export import by_dynamo
@@ -85,6 +85,7 @@ def export_divided(
                 if weight.stored.dtype != weight.dtype:
                     widened[name] = raw.dtype
         proto = ir.serde.serialize_model(program.model)
+        _drop_unmoving(proto)
         parameters.update(_converted(proto, widened))
         onnx.save_model(proto, str(path))
 
@@ -157,6 +158,32 @@ class _Marks:
         return tuple(BlockCall(*each) for each in named)
 
 
+def _drop_unmoving(proto: onnx.ModelProto) -> None:
+    """Leave out transpositions of weights that move no axis, as the exporter writes before rows are taken.
+
+    A runtime makes a copy of the weight for one.
+    """
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    same: dict[str, str] = {}
+    for node in proto.graph.node:
+        if node.op_type == "Transpose" and node.input[0] in weights:
+            axes = next((list(a.ints) for a in node.attribute if a.name == "perm"), [1, 0])
+            if axes == sorted(axes) and not any(v.name in node.output for v in proto.graph.output):
+                same[node.output[0]] = node.input[0]
+    if not same or _has_bodies(proto):
+        return
+    nodes = [node for node in proto.graph.node if node.output[0] not in same]
+    for node in nodes:
+        for place, name in enumerate(node.input):
+            node.input[place] = same.get(name, name)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+
+
+def _has_bodies(proto: onnx.ModelProto) -> bool:
+    return any(a.HasField("g") or a.graphs for n in proto.graph.node for a in n.attribute)
+
+
 def _converted(proto: onnx.ModelProto, dtypes: Mapping[str, torch.dtype]) -> dict[str, str]:
     """Read stored weights in the module's dtypes; return parameters by the stored ones' new names.
 
@@ -166,12 +193,8 @@ def _converted(proto: onnx.ModelProto, dtypes: Mapping[str, torch.dtype]) -> dic
         name: int(ir.tensor_adapters.from_torch_dtype(dtype)) for name, dtype in dtypes.items()
     }
     read = {name: [n for n in proto.graph.node if name in n.input] for name in types}
-    bodies = any(a.HasField("g") or a.graphs for n in proto.graph.node for a in n.attribute)
-    tables = {
-        name
-        for name, nodes in read.items()
-        if nodes and not bodies and all((n.op_type, n.input[0]) == ("Gather", name) for n in nodes)
-    }
+    bodies = _has_bodies(proto)
+    tables = {name for name, nodes in read.items() if not bodies and is_table(name, nodes)}
     for tensor in proto.graph.initializer:
         if tensor.name in types:
             tensor.name += _STORED

@@ -17,7 +17,7 @@ from onnx_gate.verify.reference.oracle import RUNS
 # A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
 # kernels.
 TIMES = 4
-# Without a session, and of a table, of which rows are read: as it is stored, and widened.
+# Without a session: as it is stored, and widened.
 _ALONE_TIMES = 2
 # What judging, sessions and values of a few numbers took beside that: 80 to 140 MiB in decoders of 0.1
 # and 0.9 thousand million parameters (benchmarks/scale/blocks.py).
@@ -32,19 +32,24 @@ _JUDGED = 16
 
 @dataclass(frozen=True)
 class Load:
-    """The bytes of a stage's parameters, and those of them that are rows that inputs choose from."""
+    """The bytes of a stage's parameters, and those of them that are rows that inputs choose from.
+
+    Of these PyTorch has so many ``lying`` in memory, or in a file that it maps; a session maps them, too.
+    """
 
     nbytes: int
     tables: int = 0
+    lying: int = 0
 
     @property
     def taken(self) -> int:
         """The bytes that they take at most."""
-        return TIMES * (self.nbytes - self.tables) + _ALONE_TIMES * self.tables
+        return TIMES * (self.nbytes - self.tables) + self.lying + self.tables
 
     def __add__(self, other: Load) -> Load:
         """Return that of two stages that are loaded together."""
-        return Load(self.nbytes + other.nbytes, self.tables + other.tables)
+        tables, lying = self.tables + other.tables, self.lying + other.lying
+        return Load(self.nbytes + other.nbytes, tables, lying)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import nn
 
 from onnx_gate.verify.blocks.rows import WEIGHT, InRows, in_rows
 from onnx_gate.verify.blocks.skeleton import Skeleton
+from onnx_gate.verify.blocks.stored import LEAST_ROWS
 
 # What is called are their parts.
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, InRows)
@@ -17,9 +18,6 @@ _CONTAINERS = (nn.ModuleList, nn.ModuleDict, InRows)
 _OF_PARTS = (nn.Sequential, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 # A part that repeats and is a larger share of the model is no block: it has layers of its own.
 _LARGEST_SHARE = 0.5
-# The bytes of rows that are worth a block of their own: fewer would not be seen in the peak, to which
-# what is taken beside blocks adds four times as much.
-LEAST_ROWS = 40 << 20
 
 
 def blocks_of(skeleton: Skeleton) -> tuple[str, ...]:

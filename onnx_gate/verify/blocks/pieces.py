@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -12,7 +13,7 @@ from onnx import helper
 from onnx_gate.graph.extract import between, cut, open_ends, stored_by
 from onnx_gate.graph.graph import Node, read_graph
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.blocks.divided import Divided
+from onnx_gate.verify.blocks.divided import Divided, is_table
 from onnx_gate.verify.blocks.staged import Place
 
 _COPY = ".copy"
@@ -143,6 +144,19 @@ class Pieces(Cutter):
         """The parameters that are read outside of blocks."""
         read = (n for s in self.stages if not s.inside for n in s.piece.parameters)
         return self._outside.union(read)
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """The parameters of which nodes read rows alone, chosen by what goes into the graph."""
+        rows: dict[str, bool] = {}
+        for name, own in self.parameters.items():
+            nodes = self.graph.readers.get(name, ())
+            chosen = is_table(name, [node.proto for node in nodes]) and not any(
+                self.graph.is_constant(index) for node in nodes for index in node.inputs[1:]
+            )
+            if nodes:
+                rows[own] = rows.get(own, True) and chosen
+        return frozenset(own for own, chosen in rows.items() if chosen)
 
     def read_after(self, place: int, pairs: bool = False) -> frozenset[str]:
         """Return the values that stages behind that of this place are fed with, and all outputs.

@@ -20,8 +20,9 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
 from onnx_gate.text import listed
-from onnx_gate.verify.blocks.stored import Stored, StoredWeights, find_stored
+from onnx_gate.verify.blocks.stored import LEAST_ROWS, Stored, StoredWeights, find_stored
 from onnx_gate.verify.build import build
+from onnx_gate.verify.reference.widened import Widened, widened_as_read
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,19 @@ class Weight:
         """The bytes of the parameter, which need not be those of the file."""
         return self.dtype.itemsize * (self.stored.nbytes // self.stored.dtype.itemsize)
 
+    @property
+    def widens(self) -> bool:
+        """Whether the parameter has all values of the file's dtype, and more."""
+        wide = torch.promote_types(self.stored.dtype, self.dtype) == self.dtype
+        return wide and self.stored.dtype != self.dtype
+
 
 class Skeleton:
     """A module on the CPU whose parameters have shapes, and NaN in the place of every value.
 
-    Buffers have their values: modules compute them as they are made, and they are few.
+    Buffers have their values: modules compute them as they are made, and they are few. Of a large
+    parameter that a file has in fewer bits the rows that operators read are widened, where these may be
+    some of all: layers of torch's that are no table compute with all.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class Skeleton:
             self._keys |= dict.fromkeys(called, each)
         self._own = own
         self._held: set[int] = set()
+        self._read: set[int] = set()
         self._put({each: _placeholder(parameter) for each, parameter in own.items()})
 
     def changed(self, places: Mapping[str, Stored]) -> Skeleton:
@@ -98,8 +108,13 @@ class Skeleton:
         weight = self.parameters.get(name)
         if weight is None:
             return None
-        narrow = torch.promote_types(weight.stored.dtype, weight.dtype) == weight.dtype
-        return weight.stored.load(weight.stored.dtype if narrow else weight.dtype)
+        return weight.stored.load(weight.stored.dtype if weight.widens else weight.dtype)
+
+    def lying(self, weight: Weight) -> int:
+        """Return the bytes of a parameter of which rows are read: as PyTorch has it while it is called."""
+        key = self._keys[weight.names[0]]
+        apart = self._in_rows(key, weight) and key not in self._read
+        return weight.stored.nbytes if apart else weight.nbytes
 
     @contextmanager
     def loaded(self, names: Collection[str]) -> Iterator[None]:
@@ -108,15 +123,13 @@ class Skeleton:
         new = {key: weight for key, weight in new.items() if key not in self._held}
         before = self._now(new)
         self._held |= new.keys()
+        own = {key: self._loaded(key, weight) for key, weight in new.items()}
         try:
-            self._put(
-                {
-                    key: nn.Parameter(weight.stored.load(weight.dtype), requires_grad=False)
-                    for key, weight in new.items()
-                }
-            )
+            self._put(own)
             yield
         finally:
+            read = (k for k, p in own.items() if isinstance(p, Widened) and p.read is not None)
+            self._read.update(read)
             self._put(before)
             self._held -= new.keys()
 
@@ -135,6 +148,16 @@ class Skeleton:
             yield
         finally:
             self._put(before)
+
+    def _loaded(self, key: int, weight: Weight) -> nn.Parameter:
+        if self._in_rows(key, weight):
+            return widened_as_read(weight.stored.load(weight.stored.dtype), weight.dtype)
+        return nn.Parameter(weight.stored.load(weight.dtype), requires_grad=False)
+
+    def _in_rows(self, key: int, weight: Weight) -> bool:
+        parts = {type(part) for part, _ in self._places[key]} - {nn.Embedding}
+        own = not any(kind.__module__.startswith("torch.nn.") for kind in parts)
+        return weight.widens and weight.nbytes > LEAST_ROWS and own
 
     def _now(self, keys: Collection[int]) -> dict[int, nn.Parameter]:
         return {key: part._parameters[name] for key in keys for part, name in self._places[key][:1]}  # type: ignore[misc]

@@ -7,8 +7,6 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from torch import nn
-
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.tensors import to_array
@@ -145,10 +143,10 @@ class TorchSide:
 
     def load(self, stage: BlockStage) -> Load:
         """Return what a stage's parameters are, and take."""
-        nbytes = self.skeleton.nbytes(self.parameters(stage))
-        path = self.path(stage) if stage.inside else ""
-        is_table = bool(path) and type(self.staged.blocks[path]) is nn.Embedding
-        return Load(nbytes, nbytes if is_table else 0)
+        names = self.parameters(stage)
+        tables = [name for name in names if name in self.pieces.tables]
+        lying = sum(self.skeleton.lying(weight) for weight in self.skeleton.distinct(tables))
+        return Load(self.skeleton.nbytes(names), self.skeleton.nbytes(tables), lying)
 
     @property
     def apart(self) -> bool:

@@ -17,21 +17,13 @@ from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference import file as of_file
 from onnx_gate.verify.reference.operator_mode import OperatorMode
+from onnx_gate.verify.reference.widened import PICKS, VIEWS
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 # Parameters above this are widened as operators read them: twice the weights of a large model would
 # be more memory than all else, and filling it takes longer than computing with it.
 DOUBLED_BYTES = 64 * 2**20
-
-# Nothing is rounded in these: they look at a tensor otherwise, or take rows of it.
-_VIEWS = frozenset(
-    [
-        *("alias", "detach", "expand", "permute", "select", "slice", "squeeze", "t"),
-        *("transpose", "unsqueeze", "view"),
-    ]
-)
-_PICKS = frozenset(["embedding", "index_select"])
 
 
 class Float64Mode(OperatorMode):
@@ -65,9 +57,9 @@ class Float64Mode(OperatorMode):
             return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
 
         if self._lazy and not written:
-            if name in _VIEWS:
+            if name in VIEWS:
                 return func(*args, **kwargs)
-            if name in _PICKS:
+            if name in PICKS:
                 return pytree.tree_map(widen, func(*args, **kwargs))
         result = func(
             *pytree.tree_map(widen, args),
