@@ -16,7 +16,9 @@ from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.blocks import skeleton as skeletons
+from onnx_gate.verify.blocks.need import Flow, Load, Need
 from onnx_gate.verify.blocks.skeleton import build_skeleton
+from onnx_gate.verify.blocks.staged import Staged
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.reference.widened import Widened
 from onnx_gate.verify.verify import verify
@@ -185,3 +187,19 @@ def test_a_layer_reads_the_experts_that_it_chooses_and_no_others(tmp_path: Path)
     with torch.no_grad(), skeleton.loaded(names):
         _ = own + 0, layer.get_parameter("experts.up") + 0
     assert skeleton.lying(up) == up.nbytes
+
+
+def test_what_is_expected_of_memory_counts_the_rows_that_are_taken(tmp_path: Path) -> None:
+    skeleton = build_skeleton(project(tmp_path), tmp_path)
+    staged = Staged(skeleton.module, ("layers.0",))
+    ids = torch.arange(12).view(3, 4)
+    loaded = skeleton.loaded(tuple(skeleton.parameters))
+    streamed = staged.streamed(lambda path: skeleton.loaded(skeleton.named_below(path)))
+    with torch.no_grad(), loaded, streamed:
+        skeleton.module(ids)
+    up = skeleton.parameters["layers.0.experts.up"]
+    # Twelve tokens with two of six experts each: four times the stack.
+    assert staged.inside["layers.0"] == 4 * up.nbytes
+    loads = {"layers.0": Load(up.nbytes)}
+    taken, little = (Need.of(loads, (), 0, [Flow(1, 1, n)]) for n in (4 * up.nbytes, 1))
+    assert taken.values - little.values > 4 * up.nbytes

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.utils._pytree as pytree
@@ -14,6 +14,7 @@ from torch import nn
 
 from onnx_gate.runtimes.torch_eager import fast_path
 from onnx_gate.verify.blocks.objects import PLAIN, Foreign, KnownObject, Objects, Parts
+from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 # Called with a call of a block: its answer is the call's.
 Handler = Callable[["Call"], Any]
@@ -179,10 +180,30 @@ def _stays(value: Any, parts: Container[nn.Module]) -> bool:
     return isinstance(value, PLAIN) or (isinstance(value, nn.Module) and value in parts)
 
 
+class _Largest(OperatorMode):
+    """Measures the largest value that operators make; a view of another is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the operator, and measure what it makes."""
+        result = func(*args, **kwargs)
+        if all(each.alias_info is None for each in func._schema.returns):
+            self.nbytes = max(self.nbytes, *(each.nbytes for each in tensors_of(result)), 0)
+        return result
+
+
 class Staged:
     """A module whose blocks' calls are seen; a call inside of another block is that block's own.
 
     ``returned`` are the bytes of what each block has returned to a module that was called as a whole,
+    ``inside`` those of the largest value that an operator has made in it,
     ``handed`` the module's other parts that a block was given in any call: it may read their parameters.
     """
 
@@ -190,6 +211,7 @@ class Staged:
         self.module = module
         self.blocks = {path: module.get_submodule(path) for path in paths}
         self.returned: dict[str, int] = {}
+        self.inside: dict[str, int] = {}
         self.handed: dict[str, dict[nn.Module, None]] = {path: {} for path in paths}
         self._parts = frozenset(module.modules())
         self._inside = 0
@@ -267,8 +289,9 @@ class Staged:
         """Let every block have its parameters while it is called, inside of a ``with``."""
 
         def handler(call: Call) -> Any:
-            with loaded(call.path):
+            with loaded(call.path), _Largest() as largest:
                 result, said = call.made()
+            self.inside[call.path] = max(largest.nbytes, self.inside.get(call.path, 0))
             self.returned[call.path] = sum(tensor.nbytes for tensor in said.at.values())
             return result
 

@@ -318,7 +318,7 @@ def _told(
         f"verified block by block: {part}{len(blocks)} blocks, of which "
         f"{need.block or 'the rest'} is the largest "
         f"({binary_size(need.largest.nbytes)} of parameters); expected to take {binary_size(need.peak)} of "
-        "memory, and more where larger values flow inside of blocks than between them"
+        "memory, and more where a block holds many large values at once"
         f"{'' if pairs or len(blocks) < 2 else alone}{earlier if known else ''}",
         data={
             "blocks": len(blocks),
