@@ -422,6 +422,31 @@ def test_a_module_that_rounds_its_own_weights_may_have_them_so_in_the_file(
     assert "plain.weight went through float16" in finding.message
 
 
+class Chosen(nn.Module):
+    """Rows of a parameter that is no layer of PyTorch's own; ``turned`` makes another of it first."""
+
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(1000, 8))
+        self.turned = turned
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return (self.rows.flip(0) if self.turned else self.rows)[ids]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_few_wrong_rows_of_what_a_module_uses_as_it_is_are_an_error_in_any_file(
+    turned: bool, tmp_path: Path
+) -> None:
+    module = Chosen(turned)
+    table = module.rows.detach().numpy().copy()
+    table[777] += 0.5
+    allowed = exact(module, torch.arange(4), by_torch=False)
+    _, found = account(looked_up(table), tmp_path, module, exact=allowed)
+    assert [finding.severity for finding in found] == ["error"] * (not turned)
+    assert all("rows: row 777 of 1000" in finding.message for finding in found)
+
+
 def test_what_another_exporter_made_of_a_nameless_weight_is_a_warning(
     exported: Path, module: nn.Module
 ) -> None:

@@ -253,22 +253,27 @@ def _off(
 ) -> tuple[WrongWeight, Severity] | None:
     """Return in what a weight that nothing explains is wrong, and how certainly it is.
 
-    Whatever it is called, it is where the layer that it is ``read_by`` uses its parameters as they are.
+    Whatever it is called, it is where the layer that it is ``read_by`` uses its parameters as they are, and
+    where it is but for few of its rows or columns: who merges weights changes most of them.
     """
     as_is = mostly is not None and any((name, n) in read_by for n in known.names(mostly[0]))
     meant = known.meant(array, own) if exact is not None else None
+    found, few = None, False
+    if mostly is not None:
+        parameter, turned = mostly
+        found = known.wrong(name, turned, parameter)
+        # A mask is in most rows and columns, and forward's own.
+        few = 2 * len(found.rows) < found.of or known.in_few_columns(turned, parameter)
+        if few and exact is not None and exact.vouches(parameter):
+            return found, "error"
     if exact is not None and meant is not None and exact.vouches(meant.parameter):
         return known.off(name, array, meant), "error" if as_is else exact.severity(own)
     if own is not None and known.comparable(array, own):
         return known.wrong(name, array, own), "error"
-    if mostly is None or (exact is not None and exact.alters(mostly[0])):
+    if found is None or (exact is not None and exact.alters(found.parameter)):
         return None
-    parameter, turned = mostly
-    found = known.wrong(name, turned, parameter)
     if as_is:
         return found, "error"
-    # A mask is in most rows and columns, and forward's own.
-    few = 2 * len(found.rows) < found.of or known.in_few_columns(turned, parameter)
     return (found, "warning") if few or found.exchanged else None
 
 
