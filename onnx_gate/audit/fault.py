@@ -37,24 +37,28 @@ Edits = Callable[[FlatGraph, FaultSite, np.random.Generator], Edit]
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Something that goes wrong between a module and what is deployed.
+class Seeding:
+    """How something goes wrong.
 
-    ``source`` is where it happened: an upstream issue, or what a user does. ``operators`` are those
-    that it applies to; without any it is a fault of the inputs. ``sizes`` are the smallest and the
-    largest that are tried, in the unit that ``words`` name. ``operands`` yields what of a node (or
-    an input) could be wrong, without reading weights, and ``edit`` makes it wrong: both are pure.
-    ``rounds``: all that it does is rounding values on their way, which is none in float64.
+    ``operands`` yields what of a node (or an input) could be wrong, without reading weights, and
+    ``edit`` makes it wrong: both are pure.
     """
+
+    operands: Callable[[FlatGraph, int], Iterable[int]]
+    edit: Edits
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong between a module and what is deployed, as ``faults.yml`` says it."""
 
     name: str
     kind: Kind
     words: str
     source: str
+    seeding: Seeding
     operators: tuple[str, ...]
-    operands: Callable[[FlatGraph, int], Iterable[int]]
-    edit: Edits
-    sizes: tuple[float, ...] = (1.0,)
+    sizes: tuple[float, ...]
     rounds: bool = False
 
     def sites(self, graph: FlatGraph) -> Iterator[FaultSite]:
@@ -64,14 +68,14 @@ class Fault:
         else:
             indices = list(range(len(graph.fed)))
         for index in indices:
-            for operand in self.operands(graph, index):
+            for operand in self.seeding.operands(graph, index):
                 for size in self.sizes:
                     yield FaultSite(index, operand, size)
 
     def seed(self, graph: FlatGraph, site: FaultSite, seed: int) -> Edit:
         """Return the change; of equal arguments it is the same on every machine."""
         key = (seed, site.index, site.operand, *self.name.encode())
-        return self.edit(graph, site, np.random.default_rng(key))
+        return self.seeding.edit(graph, site, np.random.default_rng(key))
 
 
 def whole(graph: FlatGraph, index: int) -> Iterable[int]:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnx_gate.audit.catalogue import CATALOGUE
+from onnx_gate.audit.catalogue import CATALOGUE, SEEDINGS
 from onnx_gate.audit.edit import Edit, applied
 from onnx_gate.audit.fault import KINDS, Fault, FaultSite
 from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
@@ -143,6 +143,7 @@ def test_a_run_that_does_not_end_is_ended(tmp_path: Path) -> None:
 
 def test_the_catalogue_is_complete_data() -> None:
     assert len({fault.name for fault in CATALOGUE}) == len(CATALOGUE)
+    assert {fault.name for fault in CATALOGUE} == SEEDINGS.keys()
     assert {fault.kind for fault in CATALOGUE} == set(KINDS)
     for fault in CATALOGUE:
         assert fault.source.startswith(("https://github.com/", "user: "))

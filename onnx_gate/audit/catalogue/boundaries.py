@@ -9,7 +9,7 @@ from onnx import helper
 
 from onnx_gate.audit.catalogue.wiring import stored_rows
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, FaultSite, in_place, replaced, whole
+from onnx_gate.audit.fault import FaultSite, Seeding, in_place, replaced, whole
 from onnx_gate.audit.graph import FlatGraph
 
 _EQUAL_TOO = {
@@ -64,42 +64,9 @@ def _next_row(graph: FlatGraph, site: FaultSite, random: np.random.Generator) ->
     return replaced(graph, site, array, f"its rows {row} and {row + 1} are exchanged")
 
 
-FAULTS = (
-    Fault(
-        "limit-included",
-        "limits",
-        "what is compared is compared otherwise where both are equal",
-        "user: a lowering that has > for >=",
-        tuple(_EQUAL_TOO),
-        whole,
-        _other_at_equals,
-    ),
-    Fault(
-        "limit-off",
-        "limits",
-        "the number that values are compared with, or clipped at, is next to the right one",
-        "user: a sentinel, an id or a threshold that was typed again",
-        (*_EQUAL_TOO, "Equal", "Clip", "Max", "Min"),
-        _limits,
-        _limit_off,
-        (1e-3, 0.03),
-    ),
-    Fault(
-        "halves-away",
-        "limits",
-        "halves are rounded away from zero",
-        "user: PyTorch and ONNX round them to even numbers, C and phones away from zero",
-        ("Round",),
-        whole,
-        _halves_away,
-    ),
-    Fault(
-        "row-exchanged",
-        "limits",
-        "two rows of a table are exchanged",
-        "user: a vocabulary that was edited by hand",
-        ("Gather",),
-        stored_rows,
-        _next_row,
-    ),
-)
+SEEDINGS = {
+    "limit-included": Seeding(whole, _other_at_equals),
+    "limit-off": Seeding(_limits, _limit_off),
+    "halves-away": Seeding(whole, _halves_away),
+    "row-exchanged": Seeding(stored_rows, _next_row),
+}

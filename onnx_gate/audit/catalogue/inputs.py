@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Edits, Fault, FaultSite
+from onnx_gate.audit.fault import Edits, FaultSite, Seeding
 from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, is_mask
@@ -144,71 +144,16 @@ def _other_side(graph: FlatGraph, site: FaultSite, random: np.random.Generator) 
     return Edit(f"{', '.join(beside)} are padded in front", feed=feed)
 
 
-FAULTS = (
-    Fault(
-        "channels-reversed",
-        "inputs",
-        "an image in the other order of colours",
-        "https://github.com/Xilinx/inference-server/pull/38",
-        (),
-        _images,
-        _fed("{name} is fed as BGR, not RGB", _reversed),
+SEEDINGS = {
+    "channels-reversed": Seeding(_images, _fed("{name} is fed as BGR, not RGB", _reversed)),
+    "normalisation-missing": Seeding(
+        _float_images, _fed("{name} is fed before its normalisation (by {size:g})", _unscaled)
     ),
-    Fault(
-        "normalisation-missing",
-        "inputs",
-        "an image that is not normalised, or not scaled by 255",
-        "https://github.com/onnx/onnx/issues/1440",
-        (),
-        _float_images,
-        _fed("{name} is fed before its normalisation (by {size:g})", _unscaled),
-        (1.0, 255.0),
+    "resized-otherwise": Seeding(
+        _float_images, _fed("{name} is moved by {size:g} of a pixel", _moved)
     ),
-    Fault(
-        "resized-otherwise",
-        "inputs",
-        "an image that was resized by another rule: so many pixels further on",
-        "https://github.com/eNeRGy164/BitmapOnnxPrediction/issues/1",
-        (),
-        _float_images,
-        _fed("{name} is moved by {size:g} of a pixel", _moved),
-        (0.125, 0.5),
-    ),
-    Fault(
-        "padding-side",
-        "inputs",
-        "sequences that are padded in front, not behind",
-        "https://github.com/huggingface/transformers/issues/26569",
-        (),
-        _sequences,
-        _other_side,
-    ),
-    Fault(
-        "mask-whole",
-        "inputs",
-        "a mask that hides nothing",
-        "https://github.com/microsoft/onnxruntime/issues/18945",
-        (),
-        _masks,
-        _fed("{name} hides nothing", _ones),
-    ),
-    Fault(
-        "cache-shifted",
-        "inputs",
-        "a cache that is one position off",
-        "https://github.com/microsoft/onnxruntime-genai/pull/2354",
-        (),
-        _caches,
-        _fed("{name} is one position off", _rolled),
-    ),
-    Fault(
-        "tokens-shifted",
-        "inputs",
-        "the numbers of another tokenizer, which has so many tokens more in front",
-        "user: the vocabulary of another revision",
-        (),
-        _tokens,
-        _fed("the numbers in {name} are {size:g} off", _next_token),
-        (1.0, 4.0),
-    ),
-)
+    "padding-side": Seeding(_sequences, _other_side),
+    "mask-whole": Seeding(_masks, _fed("{name} hides nothing", _ones)),
+    "cache-shifted": Seeding(_caches, _fed("{name} is one position off", _rolled)),
+    "tokens-shifted": Seeding(_tokens, _fed("the numbers in {name} are {size:g} off", _next_token)),
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -13,8 +12,8 @@ from onnx import helper
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import (
     Edits,
-    Fault,
     FaultSite,
+    Seeding,
     exchanged_attribute,
     in_place,
     replaced,
@@ -24,13 +23,6 @@ from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_attribute, without_attributes
 from onnx_gate.graph.walk import attribute
 
-_NORMS = (
-    "BatchNormalization",
-    "LayerNormalization",
-    "InstanceNormalization",
-    "GroupNormalization",
-    "RMSNormalization",
-)
 # The epsilons that norms are written with: 1e-12 of BERT to 1e-3 of MobileNet.
 _EPSILONS = (1e-13, 2e-3)
 
@@ -164,128 +156,29 @@ def _leave_axes(graph: FlatGraph, site: FaultSite, random: np.random.Generator) 
     return in_place(site, with_attribute(node, "perm", perm), words)
 
 
-FAULTS = (
-    Fault(
-        "epsilon",
-        "operators",
-        "the epsilon of a norm is another one, so many times as large",
-        "https://github.com/pytorch/pytorch/issues/86580",
-        (*_NORMS, "Add"),
-        _added_epsilons,
-        _epsilon,
-        (1.5, 100.0),
+SEEDINGS = {
+    "epsilon": Seeding(_added_epsilons, _epsilon),
+    "momentum": Seeding(
+        whole, exchanged_attribute("its momentum is {new}", "momentum", {None: 1.0}, 0.9)
     ),
-    Fault(
-        "momentum",
-        "operators",
-        "the momentum of a batch norm is another one, which says nothing about inference",
-        "https://github.com/pytorch/pytorch/issues/18525",
-        ("BatchNormalization",),
-        whole,
-        exchanged_attribute("its momentum is {new}", "momentum", {None: 1.0}, 0.9),
-    ),
-    Fault(
-        "gelu-formula",
-        "operators",
-        "the other one of Gelu's two formulas",
-        "https://github.com/microsoft/onnxruntime/pull/2270",
-        ("Gelu",),
+    "gelu-formula": Seeding(
         whole,
         exchanged_attribute(
             "it is computed by {new}", "approximate", {"none": "tanh", "tanh": "none"}, "none"
         ),
     ),
-    Fault(
-        "axis",
-        "operators",
-        "the axis before the right one",
-        "https://github.com/onnx/tensorflow-onnx/issues/1763",
-        ("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin"),
-        _matrix,
-        _axis,
+    "axis": Seeding(_matrix, _axis),
+    "slope": Seeding(whole, _slope),
+    "bound": Seeding(_finite_bounds, _bound),
+    "scale": Seeding(_scalars, _scale),
+    "relu-leaky": Seeding(
+        whole, _become("LeakyRelu", "it lets a hundredth of what is negative through", alpha=0.01)
     ),
-    Fault(
-        "slope",
-        "operators",
-        "the slope or alpha of an activation is another one, so many times as large",
-        "user: each library has a default of its own (0.01, 0.1, 0.2)",
-        ("LeakyRelu", "Elu"),
-        whole,
-        _slope,
-        (1.1, 10.0),
+    "activation-missing": Seeding(whole, _left_out),
+    "sigmoid-hard": Seeding(
+        whole, _become("HardSigmoid", "it is made of straight lines", alpha=1 / 6, beta=0.5)
     ),
-    Fault(
-        "bound",
-        "operators",
-        "what is clipped is clipped at a bound that is further out",
-        "user: a ReLU6 that was written as a ReLU, or at another bound",
-        ("Clip",),
-        _finite_bounds,
-        _bound,
-        (0.1, 1e3),
-    ),
-    Fault(
-        "scale",
-        "operators",
-        "a value is scaled by another number, so many times as large",
-        "user: attention scaled by the width of all heads, or twice",
-        ("Mul", "Div"),
-        _scalars,
-        _scale,
-        (1.01, math.sqrt(2)),
-    ),
-    Fault(
-        "relu-leaky",
-        "operators",
-        "a ReLU that lets a hundredth of what is negative through",
-        "user: the activation of another configuration",
-        ("Relu",),
-        whole,
-        _become("LeakyRelu", "it lets a hundredth of what is negative through", alpha=0.01),
-    ),
-    Fault(
-        "activation-missing",
-        "operators",
-        "an activation is left out",
-        "https://github.com/microsoft/onnxruntime/issues/4110",
-        ("Relu", "Tanh", "Sigmoid", "Gelu", "HardSwish", "Clip", "LeakyRelu", "Elu"),
-        whole,
-        _left_out,
-    ),
-    Fault(
-        "sigmoid-hard",
-        "operators",
-        "a sigmoid of straight lines",
-        "user: the activation that a phone's runtime has",
-        ("Sigmoid",),
-        whole,
-        _become("HardSigmoid", "it is made of straight lines", alpha=1 / 6, beta=0.5),
-    ),
-    Fault(
-        "axes-reduced",
-        "operators",
-        "a reduction over the axes before the right ones",
-        "user: the pooling of an image whose channels are at the other end",
-        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"),
-        _constant_axes,
-        _axes_before,
-    ),
-    Fault(
-        "mean-largest",
-        "operators",
-        "a reduction that takes the largest, not the mean",
-        "user: the pooling of another configuration",
-        ("ReduceMean",),
-        whole,
-        _largest,
-    ),
-    Fault(
-        "axes-flattened",
-        "operators",
-        "axes that are flattened in another order",
-        "https://github.com/onnx/onnx/issues/2446",
-        ("Transpose",),
-        _swapped_axes,
-        _leave_axes,
-    ),
-)
+    "axes-reduced": Seeding(_constant_axes, _axes_before),
+    "mean-largest": Seeding(whole, _largest),
+    "axes-flattened": Seeding(_swapped_axes, _leave_axes),
+}

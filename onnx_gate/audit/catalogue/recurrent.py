@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, FaultSite, exchanged_attribute, whole
+from onnx_gate.audit.fault import FaultSite, Seeding, exchanged_attribute, whole
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_input
 from onnx_gate.graph.walk import attribute
@@ -59,33 +59,15 @@ def _forget(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> E
     return Edit("a state that it begins with is ignored", nodes={site.index: (node,)})
 
 
-FAULTS = (
-    Fault(
-        "gates-reordered",
-        "weights",
-        "the gates of a recurrent layer are in another framework's order",
-        "user: weights were put into a graph by hand",
-        ("LSTM", "GRU"),
-        _stored_gates,
-        _reorder,
-    ),
-    Fault(
-        "reset-before",
-        "operators",
-        "a GRU resets its state before or after the product",
-        "user: a GRU of a framework with the other definition",
-        ("GRU",),
+SEEDINGS = {
+    "gates-reordered": Seeding(_stored_gates, _reorder),
+    "reset-before": Seeding(
         whole,
         exchanged_attribute(
             "linear_before_reset is {new}, not {old}", "linear_before_reset", {0: 1, 1: 0}, 0
         ),
     ),
-    Fault(
-        "direction",
-        "operators",
-        "a recurrent layer reads its sequence from the other end",
-        "user: the second direction was exported as the first one",
-        ("LSTM", "GRU", "RNN"),
+    "direction": Seeding(
         _one_way,
         exchanged_attribute(
             "it reads {new}, not {old}",
@@ -94,13 +76,5 @@ FAULTS = (
             "forward",
         ),
     ),
-    Fault(
-        "state-ignored",
-        "wiring",
-        "a state that is carried from call to call is ignored",
-        "user: the decoder begins anew with every chunk",
-        ("LSTM", "GRU", "RNN"),
-        _given_states,
-        _forget,
-    ),
-)
+    "state-ignored": Seeding(_given_states, _forget),
+}

@@ -9,10 +9,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Edits, Fault, FaultSite
+from onnx_gate.audit.fault import Edits, FaultSite, Seeding
 from onnx_gate.audit.graph import FlatGraph
-
-_HALF = "https://github.com/microsoft/onnxruntime/issues/20346"
 
 
 def _floats(graph: FlatGraph, index: int) -> Iterable[int]:
@@ -37,25 +35,7 @@ def _narrowed(name: str, dtype: int) -> Edits:
     return edit
 
 
-FAULTS = (
-    Fault(
-        "result-float16",
-        "precision",
-        "a result went through float16",
-        _HALF,
-        ("Conv", "MatMul", "Gemm"),
-        _floats,
-        _narrowed("float16", TensorProto.FLOAT16),
-        rounds=True,
-    ),
-    Fault(
-        "result-bfloat16",
-        "precision",
-        "a result went through bfloat16",
-        "user: half precision where the hardware has it",
-        ("Conv", "MatMul", "Gemm"),
-        _floats,
-        _narrowed("bfloat16", TensorProto.BFLOAT16),
-        rounds=True,
-    ),
-)
+SEEDINGS = {
+    "result-float16": Seeding(_floats, _narrowed("float16", TensorProto.FLOAT16)),
+    "result-bfloat16": Seeding(_floats, _narrowed("bfloat16", TensorProto.BFLOAT16)),
+}

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, FaultSite, exchanged_attribute, in_place
+from onnx_gate.audit.fault import FaultSite, Seeding, exchanged_attribute, in_place
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_attribute, without_attributes
 from onnx_gate.graph.walk import attribute
-
-_RESIZE = "https://github.com/pytorch/pytorch/issues/79361"
 
 
 def _unlike(
@@ -69,40 +67,18 @@ def _average(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> 
     return in_place(site, node, "it takes the mean, not the largest")
 
 
-def _resize(name: str, words: str, new: str, source: str, mode: str | None = None) -> Fault:
-    """Return a fault that lets a resize follow another rule."""
-    attributes = {"coordinates": "coordinate_transformation_mode", "nearest": "nearest_mode"}
-    key = attributes.get(name.split("-")[1], "mode")
+def _resize(key: str, words: str, new: str, mode: str | None = None) -> Seeding:
+    """Return how a resize comes to follow another rule."""
     default = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
     usual = default.get(key, "nearest")
     edit = exchanged_attribute(f"{words} {{new}}, not {{old}}", key, {None: new}, usual)
-    return Fault(
-        name,
-        "operators",
-        f"{words} {new}",
-        source,
-        ("Resize",),
-        _unlike(key, usual, new, mode),
-        edit,
-    )
+    return Seeding(_unlike(key, usual, new, mode), edit)
 
 
-FAULTS = (
-    Fault(
-        "pads",
-        "operators",
-        "one row of padding is at the other end",
-        "https://github.com/microsoft/onnxruntime/pull/27375",
-        ("Conv", "MaxPool", "AveragePool"),
-        _padded,
-        _shift_pads,
-    ),
-    Fault(
-        "pad-mode",
-        "operators",
-        "padded with the edge, not with what is reflected, or the other way round",
-        "https://github.com/pytorch/pytorch/issues/60179",
-        ("Pad",),
+_COORDINATES = "coordinate_transformation_mode"
+SEEDINGS = {
+    "pads": Seeding(_padded, _shift_pads),
+    "pad-mode": Seeding(
         _mode,
         exchanged_attribute(
             "it pads by {new}, not {old}",
@@ -111,44 +87,12 @@ FAULTS = (
             "constant",
         ),
     ),
-    Fault(
-        "count-include-pad",
-        "operators",
-        "the padding counts in a mean, or does not",
-        "https://github.com/microsoft/onnxruntime/issues/24681",
-        ("AveragePool",),
-        _any_padded,
-        _include_pad,
-    ),
-    _resize("resize-coordinates-corners", "coordinates by", "align_corners", _RESIZE),
-    _resize(
-        "resize-coordinates-asymmetric",
-        "coordinates by",
-        "asymmetric",
-        "https://github.com/NVIDIA/TensorRT/issues/273",
-    ),
-    _resize(
-        "resize-nearest",
-        "the nearest by",
-        "ceil",
-        "https://github.com/onnx/onnx-tensorrt/issues/457",
-        "nearest",
-    ),
-    _resize("resize-mode-nearest", "interpolated by", "nearest", _RESIZE),
-    _resize("resize-mode-linear", "interpolated by", "linear", _RESIZE),
-    _resize(
-        "resize-mode-cubic",
-        "interpolated by",
-        "cubic",
-        "user: the default of another library's resize",
-    ),
-    Fault(
-        "pool-mean",
-        "operators",
-        "a pooling that takes the mean, not the largest",
-        "user: the pooling of another configuration",
-        ("MaxPool",),
-        _single,
-        _average,
-    ),
-)
+    "count-include-pad": Seeding(_any_padded, _include_pad),
+    "resize-coordinates-corners": _resize(_COORDINATES, "coordinates by", "align_corners"),
+    "resize-coordinates-asymmetric": _resize(_COORDINATES, "coordinates by", "asymmetric"),
+    "resize-nearest": _resize("nearest_mode", "the nearest by", "ceil", "nearest"),
+    "resize-mode-nearest": _resize("mode", "interpolated by", "nearest"),
+    "resize-mode-linear": _resize("mode", "interpolated by", "linear"),
+    "resize-mode-cubic": _resize("mode", "interpolated by", "cubic"),
+    "pool-mean": Seeding(_single, _average),
+}

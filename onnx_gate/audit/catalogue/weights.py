@@ -9,22 +9,18 @@ import ml_dtypes
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Edits, Fault, FaultSite, replaced
+from onnx_gate.audit.fault import Edits, FaultSite, Seeding, replaced
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_input
 from onnx_gate.runtimes.base import Array
 
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-RECURRENT = ("LSTM", "GRU", "RNN")
-_WEIGHTED = (*PRODUCTS, *RECURRENT)
-_BIASED = ("Conv", "ConvTranspose", "Gemm", "Add", *RECURRENT)
-_STORED = (*_WEIGHTED, "Gather", "Mul", "Add", "Sub", "Div", "LayerNormalization")
+_RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def product_weights(graph: FlatGraph, index: int) -> Iterator[int]:
     """Yield the operands of a product that are stored matrices or kernels."""
     node = graph.nodes[index].proto
-    for operand, name in enumerate(node.input[: 3 if node.op_type in RECURRENT else 2]):
+    for operand, name in enumerate(node.input[: 3 if node.op_type in _RECURRENT else 2]):
         if graph.is_float(name) and len(graph.dims(name) or ()) > 1:
             yield operand
 
@@ -45,11 +41,11 @@ def _square(graph: FlatGraph, index: int) -> Iterator[int]:
 
 def _biases(graph: FlatGraph, index: int) -> Iterator[int]:
     node = graph.nodes[index].proto
-    operands = (0, 1) if node.op_type == "Add" else (3,) if node.op_type in RECURRENT else (2,)
+    operands = (0, 1) if node.op_type == "Add" else (3,) if node.op_type in _RECURRENT else (2,)
     for operand in operands:
         if operand >= len(node.input) or not graph.is_float(node.input[operand]):
             continue
-        rank = 2 if node.op_type in RECURRENT else 1  # one row for each direction
+        rank = 2 if node.op_type in _RECURRENT else 1  # one row for each direction
         vector = len(graph.dims(node.input[operand]) or ()) == rank
         if vector and graph.count(node.input[operand]) > 1:
             yield operand
@@ -162,126 +158,45 @@ def _exchange_statistics(graph: FlatGraph, site: FaultSite, random: np.random.Ge
     return Edit("mean and variance are exchanged", nodes={site.index: (new,)})
 
 
-FAULTS = (
-    Fault(
-        "weight-transposed",
-        "weights",
-        "a square weight is transposed",
-        "https://github.com/microsoft/onnxruntime/issues/32228",
-        PRODUCTS,
-        _square,
-        _changed("its weight is transposed", lambda a, size, random: a.swapaxes(-1, -2)),
+SEEDINGS = {
+    "weight-transposed": Seeding(
+        _square, _changed("its weight is transposed", lambda a, size, random: a.swapaxes(-1, -2))
     ),
-    Fault(
-        "weight-stale",
-        "weights",
-        "a weight is that of an earlier checkpoint: off by a normal share of each element",
-        "user: the model was trained further and not exported again",
-        _WEIGHTED,
-        product_weights,
-        _changed("each element of its weight is off by {size:g} of itself", _noise),
-        (1e-3, 0.1),
+    "weight-stale": Seeding(
+        product_weights, _changed("each element of its weight is off by {size:g} of itself", _noise)
     ),
-    Fault(
-        "weights-exchanged",
-        "weights",
-        "two weights of one shape are exchanged",
-        "user: the keys of a checkpoint are mapped by their order",
-        PRODUCTS,
-        _alike,
-        _exchange,
+    "weights-exchanged": Seeding(_alike, _exchange),
+    "bias-dropped": Seeding(
+        _biases, _changed("its bias is left out", lambda a, size, random: np.zeros_like(a))
     ),
-    Fault(
-        "bias-dropped",
-        "weights",
-        "a bias is left out",
-        "https://github.com/microsoft/onnxruntime/issues/12498",
-        _BIASED,
-        _biases,
-        _changed("its bias is left out", lambda a, size, random: np.zeros_like(a)),
-    ),
-    Fault(
-        "bias-rolled",
-        "weights",
-        "the elements of a bias are one off",
-        "user: classes that are numbered from 1, or have one for the background in front",
-        _BIASED,
+    "bias-rolled": Seeding(
         _biases,
         _changed("the elements of its bias are one off", lambda a, size, random: np.roll(a, 1)),
     ),
-    Fault(
-        "element-off",
-        "weights",
-        "one stored element is larger by a share of itself",
-        "user: a bit of the file has flipped on its way (a mantissa's first, the exponent's last), or all",
-        _STORED,
+    "element-off": Seeding(
         stored_values,
         _changed("one element of what it stores is off by {size:.0%} of itself", element_off),
-        (0.25, 1.0, -1.0),
     ),
-    Fault(
-        "largest-clipped",
-        "weights",
-        "the largest element of a weight is clipped to a share of itself",
-        "user: a scale for fewer bits was taken from a percentile",
-        _WEIGHTED,
+    "largest-clipped": Seeding(
         product_weights,
         _changed("the largest element of its weight is clipped to {size:.0%}", _largest_clipped),
-        (0.9, 0.5),
     ),
-    Fault(
-        "channel-missing",
-        "weights",
-        "the last channel of a weight is zero",
-        "user: a tensor was cut where it was copied",
-        PRODUCTS,
-        product_weights,
-        _changed("the last channel of its weight is zero", _without_channel),
+    "channel-missing": Seeding(
+        product_weights, _changed("the last channel of its weight is zero", _without_channel)
     ),
-    Fault(
-        "statistics-exchanged",
-        "weights",
-        "mean and variance of a batch norm are exchanged",
-        "https://github.com/onnx/onnx/issues/5590",
-        ("BatchNormalization",),
-        _statistics,
-        _exchange_statistics,
-    ),
-    Fault(
-        "variance-unbiased",
-        "weights",
-        "the variance of a batch norm is the unbiased one of a batch of 512",
-        "https://github.com/onnx/onnx/issues/5590",
-        ("BatchNormalization",),
+    "statistics-exchanged": Seeding(_statistics, _exchange_statistics),
+    "variance-unbiased": Seeding(
         _statistics,
         _changed("its variance is 512/511 of what it was", lambda a, s, random: a * (512 / 511)),
     ),
-    Fault(
-        "weight-float16",
-        "precision",
-        "a weight went through float16",
-        "https://github.com/microsoft/onnxruntime/issues/20346",
-        _WEIGHTED,
-        product_weights,
-        _changed("its weight went through float16", _round_trip(np.float16)),
+    "weight-float16": Seeding(
+        product_weights, _changed("its weight went through float16", _round_trip(np.float16))
     ),
-    Fault(
-        "weight-bfloat16",
-        "precision",
-        "a weight went through bfloat16",
-        "user: the checkpoint was saved in bfloat16",
-        _WEIGHTED,
+    "weight-bfloat16": Seeding(
         product_weights,
         _changed("its weight went through bfloat16", _round_trip(ml_dtypes.bfloat16)),
     ),
-    Fault(
-        "weight-int8",
-        "precision",
-        "a weight was rounded to 255 or 15 levels",
-        "https://github.com/microsoft/onnxruntime/issues/11286",
-        _WEIGHTED,
-        product_weights,
-        _changed("its weight was rounded to {size:g} levels", _to_levels),
-        (255.0, 15.0),
+    "weight-int8": Seeding(
+        product_weights, _changed("its weight was rounded to {size:g} levels", _to_levels)
     ),
-)
+}

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, FaultSite, in_place, replaced
+from onnx_gate.audit.fault import FaultSite, Seeding, in_place, replaced
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_input
 from onnx_gate.graph.walk import attribute
@@ -208,111 +208,14 @@ def _shown(array: Array) -> str:
     return str(flat[0]) if len(flat) == 1 else f"[{', '.join(map(str, flat[:3]))}, ...]"
 
 
-_EVERY = (
-    "Add",
-    "Conv",
-    "Gemm",
-    "MatMul",
-    "Softmax",
-    "Tanh",
-    "Sigmoid",
-    "Relu",
-    "Concat",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Reshape",
-    "Mul",
-    "Slice",
-    "Gather",
-    "LayerNormalization",
-    "Identity",
-    "ReduceMean",
-    "LSTM",
-    "GRU",
-)
-_POSITIONS = "https://github.com/microsoft/onnxruntime-genai/pull/2354"
-
-FAULTS = (
-    Fault(
-        "index",
-        "indices",
-        "an index is one off",
-        "https://github.com/pytorch/pytorch/pull/10973",
-        ("Gather",),
-        _index_constant,
-        _next_index,
-    ),
-    Fault(
-        "table",
-        "indices",
-        "the rows of a table (of tokens, of positions) are one off",
-        _POSITIONS,
-        ("Gather", "Slice"),
-        stored_rows,
-        _rolled,
-    ),
-    Fault(
-        "slice",
-        "indices",
-        "a slice begins or ends one off",
-        "https://github.com/pytorch/pytorch/issues/9822",
-        ("Slice",),
-        _slice_ends,
-        _slice_off,
-    ),
-    Fault(
-        "diagonal",
-        "indices",
-        "a triangular mask lets one position more through",
-        "user: causal from the next token on",
-        ("Trilu",),
-        _known_diagonal,
-        _triangle,
-    ),
-    Fault(
-        "residual-dropped",
-        "wiring",
-        "one side of an addition is left out",
-        "https://github.com/microsoft/onnxruntime/issues/17689",
-        ("Add",),
-        _residual,
-        _drop,
-    ),
-    Fault(
-        "operands-exchanged",
-        "wiring",
-        "two operands of one shape are exchanged",
-        "user: arguments of a custom lowering in another order",
-        ("Sub", "Div", "Pow", "MatMul", "Concat", "Where", "Less", "Greater"),
-        _unordered,
-        _exchange,
-    ),
-    Fault(
-        "outputs-exchanged",
-        "wiring",
-        "two outputs are exchanged",
-        "https://github.com/pytorch/pytorch/issues/165758",
-        _EVERY,
-        _output_pairs,
-        _swap_outputs,
-    ),
-    Fault(
-        "mask-ignored",
-        "wiring",
-        "what a mask hides is seen",
-        "https://github.com/microsoft/onnxruntime/issues/18945",
-        ("Where",),
-        _fill,
-        _unmask,
-    ),
-    Fault(
-        "dimension-baked",
-        "shapes",
-        "a dynamic dimension is baked in at the first size that is tested",
-        "https://github.com/pytorch/pytorch/issues/99613",
-        ("Shape",),
-        _asked_sizes,
-        _bake,
-    ),
-)
+SEEDINGS = {
+    "index": Seeding(_index_constant, _next_index),
+    "table": Seeding(stored_rows, _rolled),
+    "slice": Seeding(_slice_ends, _slice_off),
+    "diagonal": Seeding(_known_diagonal, _triangle),
+    "residual-dropped": Seeding(_residual, _drop),
+    "operands-exchanged": Seeding(_unordered, _exchange),
+    "outputs-exchanged": Seeding(_output_pairs, _swap_outputs),
+    "mask-ignored": Seeding(_fill, _unmask),
+    "dimension-baked": Seeding(_asked_sizes, _bake),
+}
