@@ -75,8 +75,7 @@ ModelOption = Annotated[
     ),
 ]
 CaseOption = Annotated[
-    Texts,
-    typer.Option("--case", metavar="GLOB", help="Only the cases that match (repeatable)."),
+    Texts, typer.Option("--case", metavar="GLOB", help="Only the cases that match (repeatable).")
 ]
 RuntimeOption = Annotated[
     Texts,
@@ -187,8 +186,7 @@ SaidOption = Annotated[
     ),
 ]
 SampleOption = Annotated[
-    int,
-    typer.Option("--sample", min=0, metavar="N", help="Faults to try for each model (0: all)."),
+    int, typer.Option("--sample", min=0, metavar="N", help="Faults to try for each model (0: all).")
 ]
 ScoreOption = Annotated[
     OptionalNumber,

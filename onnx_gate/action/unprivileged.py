@@ -34,7 +34,7 @@ from onnx_gate.verify.context import AuditRequest
 
 _DENIED = re.compile(
     r"PermissionError|Errno 13|Permission denied|NameResolution|name resolution|Max retries|"
-    r"ConnectionError|URLError|Read-only file system",
+    r"ConnectionError|URLError|Read-only file system"
 )
 _CONFINED = (
     "the models run in a sandbox: without network, and able to write only below $HOME and $TMPDIR. "

@@ -15,15 +15,7 @@ from pathlib import Path
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.explain import forgiven, outside, unseen
-from onnx_gate.audit.separate import (
-    MARGIN,
-    Scope,
-    at_least,
-    below,
-    scopes,
-    separating,
-    usual,
-)
+from onnx_gate.audit.separate import MARGIN, Scope, at_least, below, scopes, separating, usual
 from onnx_gate.audit.trial import Trial, TrialBench
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError

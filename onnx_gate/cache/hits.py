@@ -138,11 +138,7 @@ def _result(spec: ModelSpec, stored: CacheLookup, repro: Path) -> ModelResult | 
         return f"{REPRO}/{repro.name}/{name}" if (repro / name).is_dir() else None
 
     return entry.result.with_repros(kept).model_copy(
-        update={
-            "cached": True,
-            "required": spec.required,
-            "line": spec.line or None,
-        }
+        update={"cached": True, "required": spec.required, "line": spec.line or None}
     )
 
 

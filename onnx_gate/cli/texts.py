@@ -6,11 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onnx_gate.arguments import (
-    CodeArgument,
-    SchemaKind,
-    refusing,
-)
+from onnx_gate.arguments import CodeArgument, SchemaKind, refusing
 
 
 def explain(code: CodeArgument = None) -> None:

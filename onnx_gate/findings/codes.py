@@ -84,13 +84,7 @@ def code_of(name: str) -> Code:
 
 # The model and its graph.
 OG101 = Code("OG101", ("warning", "note"))
-OG102 = Code(
-    "OG102",
-    (
-        "error",
-        "note",
-    ),
-)
+OG102 = Code("OG102", ("error", "note"))
 OG103 = Code("OG103", ("warning",))
 OG104 = Code("OG104", kinds=("build",))
 OG105 = Code("OG105", kinds=("build",))
@@ -111,21 +105,9 @@ OG119 = Code("OG119", ("note",))
 OG120 = Code("OG120", ("warning",))
 OG121 = Code("OG121", ("error", "note"))
 OG122 = Code("OG122", ("note",), about_file=True)
-OG124 = Code(
-    "OG124",
-    (
-        "warning",
-        "note",
-    ),
-)
+OG124 = Code("OG124", ("warning", "note"))
 OG125 = Code("OG125", ("note",), about_file=True)
-OG126 = Code(
-    "OG126",
-    (
-        "warning",
-        "note",
-    ),
-)
+OG126 = Code("OG126", ("warning", "note"))
 OG127 = Code("OG127", kinds=("build",))
 OG128 = Code("OG128", kinds=("build",))
 OG130 = Code("OG130", kinds=("build",))
@@ -138,13 +120,7 @@ OG204 = Code("OG204", kinds=("build",))
 OG205 = Code("OG205", kinds=("build",))
 OG206 = Code("OG206", kinds=("export",))
 OG207 = Code("OG207", kinds=("export",))
-OG208 = Code(
-    "OG208",
-    kinds=(
-        "export",
-        "inspect",
-    ),
-)
+OG208 = Code("OG208", kinds=("export", "inspect"))
 OG209 = Code("OG209", kinds=("export",))
 OG210 = Code("OG210", kinds=("export",))
 OG211 = Code("OG211", kinds=("export",))

@@ -6,14 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from onnx_gate.files import (
-    plain_files_only,
-    remove_entry,
-    remove_tree,
-    size,
-    take_folder,
-    walk,
-)
+from onnx_gate.files import plain_files_only, remove_entry, remove_tree, size, take_folder, walk
 from onnx_gate.report.layout import REPORT, REPRO
 from onnx_gate.report.model import ModelResult
 

@@ -45,12 +45,7 @@ class ProgressDisplay(Protocol):
 
 
 def make_progress(
-    console: Console,
-    total: int,
-    *,
-    ci: bool,
-    github_actions: bool = False,
-    quiet: bool = False,
+    console: Console, total: int, *, ci: bool, github_actions: bool = False, quiet: bool = False
 ) -> ProgressDisplay:
     """The display that suits ``console``: live on a terminal, plain in CI or a pipe.
 

@@ -31,24 +31,10 @@ from onnx_gate.report.join.amiss import plan_of
 from onnx_gate.report.join.fitted import fitted
 from onnx_gate.report.join.verdict import count, overall
 from onnx_gate.report.layout import INTERRUPTED, Layout
-from onnx_gate.report.model import (
-    ModelError,
-    ModelResult,
-    Portion,
-    Problem,
-    Report,
-    Shard,
-)
+from onnx_gate.report.model import ModelError, ModelResult, Portion, Problem, Report, Shard
 from onnx_gate.report.story.summary import model_line
 from onnx_gate.text import plain
-from onnx_gate.verify.context import (
-    ANSWERS,
-    AUDIT_TIMES,
-    BEGUN,
-    BLOCK,
-    MUTANT,
-    today,
-)
+from onnx_gate.verify.context import ANSWERS, AUDIT_TIMES, BEGUN, BLOCK, MUTANT, today
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Outcome

@@ -67,13 +67,7 @@ class _Sync:
     """One publisher at work on one comment."""
 
     def __init__(
-        self,
-        client: Client,
-        repository: str,
-        number: int,
-        header: Header,
-        text: str,
-        pause: float,
+        self, client: Client, repository: str, number: int, header: Header, text: str, pause: float
     ) -> None:
         self.client = client
         self.repository = repository

@@ -87,11 +87,7 @@ class Transport:
         }
 
     def send(
-        self,
-        verb: str,
-        url: str,
-        params: Mapping[str, Any] | None = None,
-        body: object = None,
+        self, verb: str, url: str, params: Mapping[str, Any] | None = None, body: object = None
     ) -> Response:
         """Send a request to the API; raises ``Unanswered`` and ``Unacceptable``."""
         if params:

@@ -9,11 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.helper import (
-    get_attribute_value,
-    np_dtype_to_tensor_dtype,
-    tensor_dtype_to_np_dtype,
-)
+from onnx.helper import get_attribute_value, np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.bodies import bodies
@@ -115,10 +111,7 @@ def _change(
 
 
 def with_floats(
-    model: onnx.ModelProto,
-    narrow: Collection[int],
-    wide: int,
-    typed: Collection[str] = TYPED,
+    model: onnx.ModelProto, narrow: Collection[int], wide: int, typed: Collection[str] = TYPED
 ) -> tuple[onnx.ModelProto, frozenset[int]]:
     """Return a copy of a model with some floating-point types made another, and which of them there were.
 

@@ -125,10 +125,7 @@ class Graph:
         for attribute in node.proto.attribute:
             if attribute.HasField("g"):
                 own = self.constants.of_body({t.name: t for t in attribute.g.initializer})
-                yield (
-                    attribute.name,
-                    Graph(attribute.g, own, self.opsets, self.ir_version, outer),
-                )
+                yield (attribute.name, Graph(attribute.g, own, self.opsets, self.ir_version, outer))
 
 
 def read_graph(

@@ -20,12 +20,7 @@ class Files:
     """What is written for a model, decided before any of it is."""
 
     def __init__(
-        self,
-        manifest: Path,
-        name: str,
-        reference: str,
-        learned: Learned,
-        calls: Sequence[Path],
+        self, manifest: Path, name: str, reference: str, learned: Learned, calls: Sequence[Path]
     ) -> None:
         self.new: dict[Path, bytes] = {}
         self.changed: dict[Path, tuple[bytes, bytes]] = {}

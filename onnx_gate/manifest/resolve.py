@@ -166,11 +166,7 @@ class Resolver:
             )
 
     def _inputs(
-        self,
-        here: Keys,
-        model: ModelEntry,
-        suites: Mapping[str, Suite | None],
-        settings: _Settings,
+        self, here: Keys, model: ModelEntry, suites: Mapping[str, Suite | None], settings: _Settings
     ) -> dict[str, InputSpec]:
         """Every tensor of the inputs, and what is wrong with what is said of them."""
         written = model.inputs or {}
@@ -228,10 +224,7 @@ class Resolver:
         return suites
 
     def _need_ranges(
-        self,
-        here: Keys,
-        inputs: Mapping[str, InputSpec],
-        suites: Mapping[str, Suite | None],
+        self, here: Keys, inputs: Mapping[str, InputSpec], suites: Mapping[str, Suite | None]
     ) -> None:
         """Integers are never drawn from a range that nobody named."""
         unknown = None in suites.values() or any(

@@ -245,8 +245,7 @@ class ModelEntry(Settings):
         json_schema_extra={"$comment": "default: **required**, or `reference`"},
     )
     inputs: Annotated[
-        dict[TensorName, Input] | None,
-        WrapValidator(_inputs, json_schema_input_type=_Inputs),
+        dict[TensorName, Input] | None, WrapValidator(_inputs, json_schema_input_type=_Inputs)
     ] = Field(
         default_factory=lambda: ABSENT,
         validate_default=True,
@@ -256,12 +255,10 @@ class ModelEntry(Settings):
         json_schema_extra={"$comment": "default: **required** with `model`"},
     )
     weights: Maybe[Weights] = Field(
-        default=None,
-        description="A checkpoint to load: a path, or a mapping.",
+        default=None, description="A checkpoint to load: a path, or a mapping."
     )
     onnx: Maybe[OnnxPath] = Field(
-        default=None,
-        description="A committed ONNX file: verified as it is, nothing is exported.",
+        default=None, description="A committed ONNX file: verified as it is, nothing is exported."
     )
     steps: Maybe[Steps] = Field(
         default=None,

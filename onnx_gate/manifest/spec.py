@@ -16,9 +16,7 @@ from onnx_gate.manifest.values.exports import EXPORTERS, ExportSpec
 from onnx_gate.manifest.values.inputs import InputSpec
 from onnx_gate.manifest.values.runtimes import RuntimeSpec
 from onnx_gate.manifest.values.steps import StepsSpec
-from onnx_gate.manifest.values.suites import (
-    Suite,
-)
+from onnx_gate.manifest.values.suites import Suite
 from onnx_gate.manifest.values.targets import Target
 from onnx_gate.manifest.values.tolerances import Tolerance
 from onnx_gate.manifest.values.waivers import Waiver

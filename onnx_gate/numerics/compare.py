@@ -163,9 +163,7 @@ def scaled_error(x: Array, reference: Array, scale: float, threads: int = 1) -> 
     best = Best.of([w.quotient for w in workers])
     squares = total(part for w in workers for part in w.dd.tasks)
     return ScaledError(
-        max=max(best.value, 0.0),
-        index=best.index,
-        rms=squares.sqrt(finite) if finite else 0.0,
+        max=max(best.value, 0.0), index=best.index, rms=squares.sqrt(finite) if finite else 0.0
     )
 
 

@@ -232,10 +232,7 @@ class _Rewriter:
     """Puts casts around the nodes of graphs."""
 
     def __init__(
-        self,
-        types: Mapping[str, int],
-        opsets: Mapping[str, int],
-        wide: Collection[str],
+        self, types: Mapping[str, int], opsets: Mapping[str, int], wide: Collection[str]
     ) -> None:
         self._types, self._opsets, self._wide = types, opsets, wide
         self._kept: set[str] = set()

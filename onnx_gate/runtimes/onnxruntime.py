@@ -77,7 +77,7 @@ class OnnxRuntime:
         if provider not in session.get_providers():
             raise codes.OG301.error(
                 f"{spec.label}: {provider} was asked for and could not be loaded; ONNX Runtime "
-                f"fell back to {', '.join(session.get_providers())}",
+                f"fell back to {', '.join(session.get_providers())}"
             )
         findings = shortened(spec.label, spec.provider_options)
         if provider != CPU:
@@ -167,7 +167,7 @@ def provider_name(provider: str | None) -> str:
         raise codes.OG301.error(
             f"the execution provider {provider!r} is not in this build of ONNX Runtime "
             f"{ort.__version__}, which has {', '.join(available)}; install the package that has it "
-            "(onnxruntime-gpu for cuda and tensorrt)",
+            "(onnxruntime-gpu for cuda and tensorrt)"
         )
     return name
 
@@ -224,7 +224,7 @@ def _load_error(error: Exception, model: Path, label: str, provider: str) -> Gat
     if provider != CPU and "fallback" in str(error).lower():
         return codes.OG301.error(
             f"{label}: {provider} does not run every node of the model, and the rest would fall "
-            f"back to the CPU: {refusal(error)}",
+            f"back to the CPU: {refusal(error)}"
         )
     problem = load_problem(error, model, ort.__version__, provider)
     refused = problem.code.error(f"{label}: {problem.message}")

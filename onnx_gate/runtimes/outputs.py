@@ -23,12 +23,7 @@ SINGLE = "output"
 _FORWARD = "_forward_of_its_own"
 
 # What a layer of a cache of transformers' may hold, and what it is called in a file.
-_STATES = {
-    "keys": "key",
-    "values": "value",
-    "conv_states": "conv",
-    "recurrent_states": "recurrent",
-}
+_STATES = {"keys": "key", "values": "value", "conv_states": "conv", "recurrent_states": "recurrent"}
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -312,5 +307,5 @@ def _opaque(name: str, value: object, remedy: str) -> GateError:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     return codes.OG107.error(
         f"the model returns a {kind}{f' at {name}' if name else ''}, which neither the gate nor "
-        f"torch.export can take apart: {remedy}",
+        f"torch.export can take apart: {remedy}"
     )

@@ -30,7 +30,7 @@ def to_array(tensor: torch.Tensor) -> Array:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex():
         raise codes.OG107.error(
             f"an output is a {tensor.layout} tensor of {tensor.dtype}, which cannot be compared; "
-            "return a dense tensor of real numbers",
+            "return a dense tensor of real numbers"
         )
     try:
         tensor = tensor.detach().cpu().resolve_neg().contiguous()
@@ -41,5 +41,5 @@ def to_array(tensor: torch.Tensor) -> Array:
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise codes.OG107.error(
             f"an output is a tensor of {tensor.dtype} on the device {tensor.device}, which NumPy "
-            f"cannot hold: {first_line(error)}",
+            f"cannot hold: {first_line(error)}"
         ) from error

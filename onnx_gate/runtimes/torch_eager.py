@@ -73,10 +73,7 @@ class Eager:
         return twin
 
     def run(
-        self,
-        inputs: Mapping[str, Array],
-        *,
-        mode: AbstractContextManager[Any] | None = None,
+        self, inputs: Mapping[str, Array], *, mode: AbstractContextManager[Any] | None = None
     ) -> Outputs:
         """Call the module once on copies of ``inputs`` and return copies of its outputs.
 
@@ -95,10 +92,7 @@ class Eager:
         )
 
     def run_tensors(
-        self,
-        inputs: Mapping[str, Array],
-        *,
-        mode: AbstractContextManager[Any] | None = None,
+        self, inputs: Mapping[str, Array], *, mode: AbstractContextManager[Any] | None = None
     ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
         """Do as ``run`` does, and return the output tensors themselves."""
         return self.run_prepared(

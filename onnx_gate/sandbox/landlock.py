@@ -51,9 +51,7 @@ def restrict(
     handled = (1 << 13) - 1
     handled |= (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
     rules = _Ruleset(
-        handled,
-        _NET if version >= 4 and not network else 0,
-        _SCOPES if version >= 6 else 0,
+        handled, _NET if version >= 4 and not network else 0, _SCOPES if version >= 6 else 0
     )
     size = 8 if version < 4 else 16 if version < 6 else 24
     ruleset = _check(_call(_CREATE_RULESET, ctypes.byref(rules), size, 0))
@@ -87,8 +85,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 def _call(number: int, *arguments: object) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     result: int = libc.syscall(
-        ctypes.c_long(number),
-        *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments),
+        ctypes.c_long(number), *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments)
     )
     return result
 

@@ -82,10 +82,7 @@ class LinkRuns:
             if swapped != self.head:
                 options = replace(options, output=self.folder / OF_EACH)
             found = self._run(
-                self.manifest,
-                options,
-                swapped,
-                f"PyTorch and export with {self._named(swapped)}",
+                self.manifest, options, swapped, f"PyTorch and export with {self._named(swapped)}"
             )
             try:
                 carried = open_answers(folder)

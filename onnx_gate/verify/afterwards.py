@@ -15,10 +15,7 @@ from onnx_gate.deadline import Deadline
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.model import (
-    Check,
-    ModelResult,
-)
+from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model.headroom import Headroom

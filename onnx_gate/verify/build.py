@@ -105,7 +105,7 @@ def _have_values(module: nn.Module, spec: ModelSpec) -> None:
     if empty:
         raise codes.OG204.error(
             f"models.{spec.name}.model: {len(empty)} weights are on the device meta ({listed(empty, 3)}), "
-            "where they have no values: build the model on the CPU, or load weights into it",
+            "where they have no values: build the model on the CPU, or load weights into it"
         )
 
 
@@ -141,8 +141,7 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
             module = importlib.import_module(place)
     except Exception as error:
         raise codes.OG204.error(
-            f"{where}: importing {place} raised {raised(error, workspace)}",
-            remedy=remedy_of(error),
+            f"{where}: importing {place} raised {raised(error, workspace)}", remedy=remedy_of(error)
         ) from error
     value: Any = module
     for name in attribute.split("."):
@@ -185,24 +184,23 @@ def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Modu
     if isinstance(target, nn.Module):
         if spec.args or spec.kwargs:
             raise codes.OG204.error(
-                f"{where}: {spec.model} is a module, which takes no args or kwargs",
+                f"{where}: {spec.model} is a module, which takes no args or kwargs"
             )
         return _unwrapped(target), True
     if not callable(target):
         raise codes.OG204.error(
             f"{where}: {spec.model} is a {type(target).__name__}; name an nn.Module, a class or a "
-            "function that returns one",
+            "function that returns one"
         )
     try:
         module = target(*spec.args, **spec.kwargs)
     except Exception as error:
         raise codes.OG204.error(
-            f"{where}: {spec.model} raised {raised(error, workspace)}",
-            remedy=remedy_of(error),
+            f"{where}: {spec.model} raised {raised(error, workspace)}", remedy=remedy_of(error)
         ) from error
     if not isinstance(module, nn.Module):
         raise codes.OG204.error(
-            f"{where}: {spec.model} returned a {type(module).__name__}, not an nn.Module",
+            f"{where}: {spec.model} returned a {type(module).__name__}, not an nn.Module"
         )
     return _unwrapped(module), not isinstance(target, type)
 
@@ -274,7 +272,7 @@ def _float64(module: nn.Module) -> Finding | None:
         return None
     return codes.OG103.finding(
         f"{len(wide)} weights are float64 ({listed(wide, 3)}); many runtimes have no float64 "
-        "kernels, and the others are slow: convert with .float() where that is not meant",
+        "kernels, and the others are slow: convert with .float() where that is not meant"
     )
 
 

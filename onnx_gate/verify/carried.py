@@ -29,12 +29,7 @@ from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import GROUPS
 from onnx_gate.verify.judge.where import Selection
-from onnx_gate.verify.reference.answers import (
-    CaseAnswers,
-    IndexSource,
-    OtherAnswer,
-    Searched,
-)
+from onnx_gate.verify.reference.answers import CaseAnswers, IndexSource, OtherAnswer, Searched
 
 INDEX = "answers.json"
 SCHEMA = 2
@@ -302,12 +297,7 @@ def _output(
 def _searched(about: CarriedIndex, n: int, arrays: Mapping[str, Array]) -> Searched:
     values = _of_bits(arrays[f"values.{n}"], str(arrays[f"values.{n}.dtype"]))
     source = IndexSource(
-        values,
-        about.axis,
-        arrays[f"slots.{n}"],
-        about.shape,
-        about.distinct,
-        about.promises_first,
+        values, about.axis, arrays[f"slots.{n}"], about.shape, about.distinct, about.promises_first
     )
     moved = (_get(arrays, f"values.{n}.{s}", values) for s in range(about.moved))
     return Searched(source, tuple(replace(source, values=v) for v in moved if v is not None))

@@ -12,12 +12,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.report.io import write_bytes, write_text
 from onnx_gate.text import listed
-from onnx_gate.verify.carried import (
-    INDEX,
-    CarriedCase,
-    CarriedModel,
-    packed,
-)
+from onnx_gate.verify.carried import INDEX, CarriedCase, CarriedModel, packed
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import ANSWERS
 from onnx_gate.verify.export.exported import Exported

@@ -69,7 +69,7 @@ def load_weights(module: nn.Module, weights: WeightsSpec, workspace: Path) -> No
     except Exception as error:
         raise codes.OG205.error(
             f"the weights in {weights.file} do not fit the model: {type(error).__name__}: "
-            f"{first_line(error)}",
+            f"{first_line(error)}"
         ) from error
 
 
@@ -84,7 +84,7 @@ def need_fit(module: nn.Module, checkpoint: Checkpoint) -> State:
     except Exception as error:
         raise codes.OG204.error(
             f"the weights in {shown} cannot be loaded: state_dict() raised "
-            f"{type(error).__name__}: {first_line(error)}",
+            f"{type(error).__name__}: {first_line(error)}"
         ) from error
     stored, merged = _by_own_names(module, own, checkpoint.state)
     missing = sorted(own.keys() - stored.keys() - _shared_keys(module, stored))

@@ -293,11 +293,7 @@ class Checker(Comparer[CaseReference]):
     def _sessions(self, runtimes: Sequence[RuntimeSpec]) -> Sessions:
         setting = self.setting
         return Sessions(
-            setting.path,
-            runtimes,
-            setting.threads,
-            self.tally.clock,
-            loading=setting.loading,
+            setting.path, runtimes, setting.threads, self.tally.clock, loading=setting.loading
         )
 
     def _first_that_runs(self) -> tuple[RuntimeSpec, ...]:
@@ -355,7 +351,7 @@ class Checker(Comparer[CaseReference]):
             else:
                 raise codes.OG108.error(
                     f"{case.id}: the stored output_{key} is none of the model's outputs: "
-                    f"{', '.join(names)}",
+                    f"{', '.join(names)}"
                 )
             yield self._judge(case, STORED, asked, reference, index, array)
 

@@ -201,13 +201,7 @@ class Comparer(Generic[_R]):
                 yield self._judge(case, label, asked, reference, index, answers[position])
 
     def _judge(
-        self,
-        case: Case,
-        label: str,
-        asked: Asked[_R],
-        reference: _R,
-        index: int,
-        candidate: Array,
+        self, case: Case, label: str, asked: Asked[_R], reference: _R, index: int, candidate: Array
     ) -> Check:
         name, expected = reference.outputs.names[index], reference.outputs.arrays[index]
         if candidate.dtype.name == self.setting.half and expected.dtype in (np.float32, np.float64):
@@ -232,7 +226,7 @@ class Comparer(Generic[_R]):
                         resolution = self.tally.experience[name].resolution(expected, rules, judged)
         except (ValueError, TypeError) as error:
             raise codes.OG405.error(
-                f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
+                f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}"
             ) from error
         if not case.advice and label != STORED and not reference.stepped:
             # The steps of a case are no cases: each carries the differences of those before it.

@@ -94,12 +94,12 @@ def _untested_dimensions(
             known = f", such as dims: {{{name}: {fitting['sizes']}}}" if fitting else ""
             yield codes.OG402.finding(
                 f"{spec.against} refuses every size of {name!r} that was tested ({sizes}), so it is "
-                f"verified at none: name sizes under dims that the model is made for{known}",
+                f"verified at none: name sizes under dims that the model is made for{known}"
             )
         elif name in spec.named_dims:
             yield codes.OG402.finding(
                 f"the manifest declares {name}={sizes} under dims, and no case of that size was "
-                "compared: both sides refuse it. Name sizes that the model is made for",
+                "compared: both sides refuse it. Name sizes that the model is made for"
             )
 
 

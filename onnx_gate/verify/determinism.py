@@ -267,17 +267,17 @@ def _findings(
     if changed:
         yield codes.OG109.finding(
             f"forward changes the model's own state ({', '.join(changed[:3])}); a graph "
-            "keeps none. The result did not change with it here",
+            "keeps none. The result did not change with it here"
         )
     if mutated:
         yield codes.OG110.finding(
             f"forward changes its input {', '.join(mutated)} in place; the graph leaves its "
-            "inputs alone, so code that relies on the change will miss it",
+            "inputs alone, so code that relies on the change will miss it"
         )
     if drawn:
         yield codes.OG111.finding(
             f"forward draws random numbers from {' and '.join(drawn)}, though the result did "
-            "not change with them here",
+            "not change with them here"
         )
 
 

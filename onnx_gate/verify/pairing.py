@@ -39,7 +39,7 @@ def order_of(
         text = f"called {listed}, {who} says"
     return positions, codes.OG115.finding(
         f"the graph's outputs are {text} {', '.join(names)}: whoever reads them by name or by "
-        "position gets something else",
+        "position gets something else"
     )
 
 
@@ -85,7 +85,7 @@ class RuleBook:
                     return float(function(expected.copy(), actual.copy()))
                 except Exception as error:
                     raise codes.OG405.error(
-                        f"the metric {reference} raised {type(error).__name__}: {first_line(error)}",
+                        f"the metric {reference} raised {type(error).__name__}: {first_line(error)}"
                     ) from error
 
             self._metrics[reference] = metric

@@ -33,7 +33,7 @@ from onnx_gate.verify.taken import Taken, what_it_takes
 
 _CHANGED = codes.OG109.finding(
     "exporting changes the model: called again afterwards it answers differently. The gate "
-    "compared with a fresh one",
+    "compared with a fresh one"
 )
 
 # What autograd says of a tensor that was made without gradients.
@@ -113,7 +113,7 @@ def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
     if left:
         raise codes.OG204.error(
             f"forward never uses lazy parts of the model ({', '.join(left[:3])}), so they have no "
-            "shape and cannot be exported: remove them",
+            "shape and cannot be exported: remove them"
         )
 
 

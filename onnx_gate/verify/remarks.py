@@ -85,7 +85,7 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
             what = "rounding and the order of equals move" if order else "rounding moves"
             yield codes.OG401.finding(
                 f"{name} is ill-conditioned in {_cases(shaky)}: {what} most of {spec.against}'s own "
-                "answer by a visible part of it, so faults of that size cannot be seen there",
+                "answer by a visible part of it, so faults of that size cannot be seen there"
             )
         yield from _other_tokens(spec, name, own)
         yield from _blunt(name, own)

@@ -15,13 +15,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.known import of_error
 from onnx_gate.manifest import COMMAND, EXPORTERS, ModelSpec
-from onnx_gate.report.model import (
-    Check,
-    ModelError,
-    ModelResult,
-    Portion,
-    Verdict,
-)
+from onnx_gate.report.model import Check, ModelError, ModelResult, Portion, Verdict
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.half import HALF, Range
@@ -321,7 +315,7 @@ def _must_agree(prepared: Prepared, when: str) -> None:
     if difference:
         raise codes.OG106.error(
             f"the model disagrees with itself: {when}, {difference}; it keeps state between calls, "
-            "and a graph keeps none",
+            "and a graph keeps none"
         )
 
 

@@ -83,9 +83,9 @@ def _waiver_notes(
         if waiver.until < today:
             yield codes.OG601.finding(
                 f"the waiver for {waiver.check} ended on {waiver.until} ({waiver.reason}): "
-                "it forgives nothing any more",
+                "it forgives nothing any more"
             )
         elif place not in used and checks:
             yield codes.OG602.finding(
-                f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
+                f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it"
             )

@@ -171,9 +171,7 @@ def _bake(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edi
     words = f"{', '.join(f'{n}={graph.sizes[n]}' for n in names)} is baked into the graph"
     constant = helper.make_node("Identity", [name], list(node.output), node.name)
     return Edit(
-        words,
-        nodes={site.index: (constant,)},
-        tensors={name: np.asarray(values, np.int64)},
+        words, nodes={site.index: (constant,)}, tensors={name: np.asarray(values, np.int64)}
     )
 
 

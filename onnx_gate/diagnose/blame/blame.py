@@ -340,9 +340,7 @@ class _BlameSearch(Chain):
         for suspect in audited.suspects:
             name = f"{suspect.op_type} {suspect.name}"
             healed = self.ask(
-                "node",
-                f"{_PLAIN}, with the evaluator's value for {name}",
-                suspect.answer,
+                "node", f"{_PLAIN}, with the evaluator's value for {name}", suspect.answer
             )
             if healed.agrees:
                 note = f"the kernel of {name} is wrong"

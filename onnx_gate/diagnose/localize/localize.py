@@ -102,10 +102,7 @@ def _tapped(divergence: Divergence, located: Located) -> Located:
         return replace(located, note="; ".join(filter(None, (located.note, note))))
     origins, value = Origins(divergence.subject), node.outputs[0]
     faulty = GraphNode(
-        name=node.proto.name,
-        op_type=node.op_type,
-        output=value,
-        module=origins.module(node, value),
+        name=node.proto.name, op_type=node.op_type, output=value, module=origins.module(node, value)
     )
     return Located(node=faulty, source=origins.source(node, value), note=note, proto=node.proto)
 

@@ -6,11 +6,7 @@ from typing import Any
 
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.graph.graph import Node
-from onnx_gate.graph.module_path import (
-    module_of_fx,
-    module_of_props,
-    module_of_scope,
-)
+from onnx_gate.graph.module_path import module_of_fx, module_of_props, module_of_scope
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 from onnx_gate.verify.subject import Subject

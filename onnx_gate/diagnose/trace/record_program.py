@@ -151,10 +151,7 @@ def record_program(
 
 
 def _argument(
-    spec: Any,
-    program: torch.export.ExportedProgram,
-    subject: Subject,
-    joined: Mapping[str, str],
+    spec: Any, program: torch.export.ExportedProgram, subject: Subject, joined: Mapping[str, str]
 ) -> Any:
     if spec.kind == InputKind.USER_INPUT:
         names = {graph: name for name, graph in joined.items()}

@@ -80,12 +80,7 @@ Duration = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {
-                    "title": "seconds",
-                    "type": "number",
-                    "exclusiveMinimum": 0,
-                    "maximum": _LONGEST,
-                },
+                {"title": "seconds", "type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST},
                 {
                     "title": "duration",
                     "type": "string",

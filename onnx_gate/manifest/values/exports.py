@@ -154,7 +154,7 @@ class ExportSpec:
         Given[_Exporter],
         Field(
             description="`dynamo`, `torchscript`, or a function `(module, example, path) -> None` of "
-            "yours that writes the ONNX file.",
+            "yours that writes the ONNX file."
         ),
     ] = "dynamo"
     opset: Annotated[
@@ -188,7 +188,7 @@ class ExportSpec:
         Maybe[Words],
         Field(
             description="A command of yours that writes the ONNX file, run by the shell in the "
-            f"manifest's folder. `{OUTPUT}` in it stands for the path to write to.",
+            f"manifest's folder. `{OUTPUT}` in it stands for the path to write to."
         ),
     ] = None
     file: Annotated[

@@ -137,7 +137,7 @@ class InputSpec:
         Field(
             description="`[low, high]`, both inclusive. Needed by an integer input, unless every "
             "suite of its model brings its own values (`files`, `generator`). An end may be computed "
-            "from dynamic dimensions: `[0, nodes - 1]`.",
+            "from dynamic dimensions: `[0, nodes - 1]`."
         ),
     ] = None
     # What is written as ``range`` where an end of it is computed: what it comes to depends on the case.

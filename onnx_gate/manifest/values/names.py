@@ -100,9 +100,7 @@ def _read_tensor_name(value: Any) -> str:
 
 
 Name = Annotated[
-    str,
-    PlainValidator(read_name),
-    text_schema("name", maxLength=100, pattern="^[^/]*[^/.][^/]*$"),
+    str, PlainValidator(read_name), text_schema("name", maxLength=100, pattern="^[^/]*[^/.][^/]*$")
 ]
 TensorName = Annotated[str, PlainValidator(_read_tensor_name), text_schema("name", minLength=1)]
 Identifier = Annotated[

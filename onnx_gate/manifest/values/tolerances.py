@@ -21,17 +21,7 @@ from onnx_gate.manifest.values.base import Given, Maybe, mistake, note, read
 from onnx_gate.manifest.values.names import Name, Reference, TensorName, read_name
 from onnx_gate.text import quote
 
-CRITERIA = (
-    "auto",
-    "atol",
-    "rtol",
-    "cosine",
-    "snr_db",
-    "top1",
-    "topk",
-    "max_ulp",
-    "metric",
-)
+CRITERIA = ("auto", "atol", "rtol", "cosine", "snr_db", "top1", "topk", "max_ulp", "metric")
 _TOGETHER: dict[str, JsonValue] = {"metric": ["max"], "max": ["metric"]}
 
 
@@ -64,19 +54,18 @@ class Tolerance:
         Maybe[Annotated[Number, Field(gt=0)]],
         Field(
             description="A factor: the candidate may be that many times as far from float64 as "
-            "PyTorch itself is, or within the floor of the dtype.",
+            "PyTorch itself is, or within the floor of the dtype."
         ),
     ] = None
     atol: Annotated[
         Maybe[NotNegative],
         Field(
             description="`|actual - expected| <= atol + rtol * |expected|` for every element; "
-            "`rtol` is 0 where only `atol` is named.",
+            "`rtol` is 0 where only `atol` is named."
         ),
     ] = None
     rtol: Annotated[
-        Maybe[NotNegative],
-        Field(description="See `atol`, which is 0 where only `rtol` is named."),
+        Maybe[NotNegative], Field(description="See `atol`, which is 0 where only `rtol` is named.")
     ] = None
     mismatch: Annotated[
         Given[Annotated[Number, Field(ge=0, lt=1)]],
@@ -115,7 +104,7 @@ class Tolerance:
         Given[Literal["values", "exact"]],
         Field(
             description="Whether integer outputs that are positions (of `argmax`, `topk`, `sort`) are "
-            "judged by the values they point at, so that ties may differ, or must be equal.",
+            "judged by the values they point at, so that ties may differ, or must be equal."
         ),
     ] = "values"
 
@@ -144,7 +133,7 @@ class Output(Tolerance):
         Maybe[TensorName],
         Field(
             description="The name of an input, a mask over the output's leading dimensions: elements "
-            "are judged where it is not 0, and nowhere else.",
+            "are judged where it is not 0, and nowhere else."
         ),
     ] = None
 

@@ -37,7 +37,7 @@ class WeightsSpec:
         Maybe[Words],
         Field(
             description="What the keys in the file begin with that the model's do not, such as "
-            "`model.`. Keys that do not begin so are left out.",
+            "`model.`. Keys that do not begin so are left out."
         ),
     ] = None
 

@@ -9,14 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from onnx_gate.report.model import (
-    MAX_SHARDS,
-    ManifestInfo,
-    Problem,
-    Report,
-    Run,
-    Shard,
-)
+from onnx_gate.report.model import MAX_SHARDS, ManifestInfo, Problem, Report, Run, Shard
 from onnx_gate.text import format_int, listed, quote
 
 _VERSIONS = ("python", "torch", "onnx", "onnxruntime")

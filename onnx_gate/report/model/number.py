@@ -8,7 +8,5 @@ from pydantic import WithJsonSchema
 
 Number = Annotated[
     float,
-    WithJsonSchema(
-        {"anyOf": [{"type": "number"}, {"enum": ["Infinity", "-Infinity", "NaN"]}]},
-    ),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["Infinity", "-Infinity", "NaN"]}]}),
 ]

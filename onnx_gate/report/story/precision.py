@@ -5,13 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from onnx_gate.report.model.diagnosis import (
-    LayerCost,
-    Precision,
-    Proposal,
-    ReducedHow,
-    Saturated,
-)
+from onnx_gate.report.model.diagnosis import LayerCost, Precision, Proposal, ReducedHow, Saturated
 from onnx_gate.report.model.headroom import ValueRange
 from onnx_gate.text import format_int, number, plain
 

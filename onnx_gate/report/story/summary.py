@@ -63,9 +63,7 @@ def closest(checks: Iterable[Check]) -> Check | None:
     """Return the check that used most of its tolerance."""
     counted = [c for c in checks if not c.advice and c.budget is not None and c.metrics is not None]
     return max(
-        counted,
-        key=lambda c: (_budget(c) > 0 and not within_rounding(c), _budget(c)),
-        default=None,
+        counted, key=lambda c: (_budget(c) > 0 and not within_rounding(c), _budget(c)), default=None
     )
 
 

@@ -43,11 +43,7 @@ EXTERNAL_DATA_BYTES = 256 * 2**20
 
 
 def export(
-    spec: ModelSpec,
-    eager: Eager,
-    example: Mapping[str, Array],
-    workspace: Path,
-    folder: Path,
+    spec: ModelSpec, eager: Eager, example: Mapping[str, Array], workspace: Path, folder: Path
 ) -> Exported:
     """Write (or find) the ONNX file of a model and read its graph, without the weights.
 
@@ -282,7 +278,7 @@ def _custom(
         raise export_error(error, spec) from error
     if not path.exists():
         raise codes.OG207.error(
-            f"{where}: {spec.export.exporter} returned without writing {path.name}",
+            f"{where}: {spec.export.exporter} returned without writing {path.name}"
         )
     return Exported(path, spec.export.exporter, read_model(path, path.name), spec.export.opset)
 

@@ -12,9 +12,7 @@ from torch import nn
 
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inspect.weight_bits import (
-    FoldedNorms,
-)
+from onnx_gate.verify.inspect.weight_bits import FoldedNorms
 
 # The scale, the mean and the bias of a batch norm, by channel, in float64.
 _Terms = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]

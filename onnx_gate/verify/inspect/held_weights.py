@@ -13,10 +13,7 @@ from torch import nn
 
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inspect.weight_bits import (
-    equal_bits,
-    largest_difference,
-)
+from onnx_gate.verify.inspect.weight_bits import equal_bits, largest_difference
 
 
 class HeldWeights:

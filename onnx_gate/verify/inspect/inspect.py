@@ -81,7 +81,7 @@ def join_inputs(spec: ModelSpec, exported: Exported) -> dict[str, str]:
         raise codes.OG112.error(
             f"the graph has the input{'s' * (len(lacking) > 1)} {', '.join(lacking)}{hint}, which the "
             f"manifest does not name; it names {', '.join(spec.inputs) or 'none'}. Give both the same "
-            "names (input_names of torch.onnx.export)",
+            "names (input_names of torch.onnx.export)"
         )
     return joined
 
@@ -92,7 +92,7 @@ def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
     except Exception as error:
         yield codes.OG120.finding(
             f"strict shape inference fails, so other runtimes may refuse the file: "
-            f"{first_line(error)}",
+            f"{first_line(error)}"
         )
 
 
@@ -127,7 +127,7 @@ def _opset(exported: Exported) -> Iterator[Finding]:
         why = "its converter failed"
     yield codes.OG118.finding(
         f"opset {asked} was asked for and the file has opset {written}: {why}. Ask for "
-        f"{written}, or leave the opset out",
+        f"{written}, or leave the opset out"
     )
 
 
@@ -146,14 +146,12 @@ def _inputs(
         if name not in joined:
             yield codes.OG112.finding(
                 f"the input {name!r} is not in the graph: the output does not depend on it, "
-                "and a runtime will refuse to be fed it",
+                "and a runtime will refuse to be fed it"
             )
             continue
         tensor = graph[joined[name]].type.tensor_type
         if declared.dtype == "float64":
-            yield codes.OG103.finding(
-                f"the input {name!r} is float64; many runtimes take none",
-            )
+            yield codes.OG103.finding(f"the input {name!r} is float64; many runtimes take none")
         kind = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type)) if tensor.elem_type else None
         if kind is not None and reduced is not None and kind.name == reduced.dtype:
             yield codes.OG121.finding(
@@ -163,7 +161,7 @@ def _inputs(
             )
         elif kind is not None and kind != numpy_dtype(declared.dtype):
             yield codes.OG121.finding(
-                f"the graph takes {kind.name} for {name!r}, the manifest says {declared.dtype}",
+                f"the graph takes {kind.name} for {name!r}, the manifest says {declared.dtype}"
             )
         if not tensor.HasField("shape"):
             continue

@@ -38,10 +38,7 @@ _BLOCKS: Mapping[str, int] = {
     "MatMulBnb4": 4,
     "QMoE": 4,
 }
-HALF: Mapping[int, str] = {
-    TensorProto.FLOAT16: "float16",
-    TensorProto.BFLOAT16: "bfloat16",
-}
+HALF: Mapping[int, str] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 # A file is in half precision where this share of its floating-point weights is.
 _MOST = 0.5
 

@@ -7,13 +7,7 @@ from numpy.typing import NDArray
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.held_weights import HeldWeights
-from onnx_gate.verify.inspect.weight_bits import (
-    all_among,
-    bits_of,
-    cast_to,
-    castable,
-    hash_rows,
-)
+from onnx_gate.verify.inspect.weight_bits import all_among, bits_of, cast_to, castable, hash_rows
 
 # How many rows are tried before all are.
 _TRIED = 8

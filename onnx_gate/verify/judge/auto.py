@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.noise import (
-    SURE,
-    Mask,
-    Noise,
-    Part,
-    Terms,
-    Used,
-    distance,
-)
+from onnx_gate.verify.judge.noise import SURE, Mask, Noise, Part, Terms, Used, distance
 from onnx_gate.verify.judge.systematic import Lean, Systematic, lean_of, most
 from onnx_gate.verify.reference.answers import FEW, OutputAnswers
 

@@ -40,12 +40,7 @@ def judge_integers(
     described = describe(rules.tolerance)
     if not comparison.exceeding:
         return Judgement(
-            True,
-            0.0,
-            "",
-            metrics_of(comparison),
-            tolerance={"equal": True},
-            compared=expected.size,
+            True, 0.0, "", metrics_of(comparison), tolerance={"equal": True}, compared=expected.size
         )
     worst = worst_of(candidate, expected, comparison.exceeding_index)
     tolerance = rules.tolerance

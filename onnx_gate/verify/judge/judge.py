@@ -23,12 +23,7 @@ from onnx_gate.verify.judge.judgement import Judgement, Rules, broken, is_floati
 from onnx_gate.verify.reference.answers import OtherAnswer, Reference
 
 
-def judge(
-    candidate: Array,
-    expected: Array,
-    rules: Rules,
-    reference: Reference,
-) -> Judgement:
+def judge(candidate: Array, expected: Array, rules: Rules, reference: Reference) -> Judgement:
     """Compare ``candidate`` with PyTorch's ``expected`` and say whether the difference is allowed.
 
     Shape and dtype must be equal, without broadcasting. NaN must meet NaN and an infinity the
@@ -91,6 +86,5 @@ def _other_shape(
                 opened = max(candidate.size, 1)
                 return replace(judged, compared=0, open=opened, causes=(cause,))
     return broken(
-        "shape",
-        f"shape {list(candidate.shape)} where {rules.against} has {list(expected.shape)}",
+        "shape", f"shape {list(candidate.shape)} where {rules.against} has {list(expected.shape)}"
     )

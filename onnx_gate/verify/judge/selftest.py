@@ -14,11 +14,7 @@ from onnx_gate.verify.judge.noise import VISIBLE, Noise
 
 
 def accepts(
-    other: Array,
-    expected: Array,
-    noise: Noise | None,
-    tolerance: Tolerance,
-    metric: Metric | None,
+    other: Array, expected: Array, noise: Noise | None, tolerance: Tolerance, metric: Metric | None
 ) -> bool | None:
     """Return whether a judge takes the answer of another case for this one's.
 

@@ -68,17 +68,13 @@ def selection(
     if mask.shape != tuple(shape[: mask.ndim]):
         raise codes.OG410.error(
             f"{case}: {output} {list(shape)} is to be judged where {name!r} "
-            f"{list(arrays[name].shape)} is not 0, and their leading dimensions differ",
+            f"{list(arrays[name].shape)} is not 0, and their leading dimensions differ"
         )
     return Selection(name, np.asarray(mask, np.bool_))
 
 
 def judge_selected(
-    candidate: Array,
-    expected: Array,
-    rules: Rules,
-    reference: Reference,
-    selected: Selection,
+    candidate: Array, expected: Array, rules: Rules, reference: Reference, selected: Selection
 ) -> Judgement:
     """Judge the selected elements alone."""
     if candidate.shape != expected.shape or candidate.dtype != expected.dtype:

@@ -149,11 +149,7 @@ def run_moved(
 
 
 def _evaluate(
-    module: FileModule,
-    inputs: Mapping[str, Array],
-    *,
-    wide: bool,
-    around: Around | None = None,
+    module: FileModule, inputs: Mapping[str, Array], *, wide: bool, around: Around | None = None
 ) -> tuple[Array, ...] | None:
     evaluator = _evaluator(module.path, wide)
     if evaluator is None:

@@ -206,11 +206,7 @@ class OutputReference:
     def variants(self) -> Sequence[OtherAnswer]:
         """Return the output in every variant."""
         return [
-            OtherAnswer(
-                v.cause,
-                v.arrays[self._index],
-                tuple(run[self._index] for run in v.moved),
-            )
+            OtherAnswer(v.cause, v.arrays[self._index], tuple(run[self._index] for run in v.moved))
             for v in self._case.variants()
         ]
 

@@ -14,14 +14,7 @@ from torch._library.custom_ops import OPDEFS
 from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.exact import CHOOSING, EXACT_ATEN
 from onnx_gate.verify.reference.models import MODELS, PLAIN, SCATTERED
-from onnx_gate.verify.reference.noise import (
-    Exactness,
-    Joiner,
-    Mover,
-    few_bits,
-    has_few_bits,
-    unit,
-)
+from onnx_gate.verify.reference.noise import Exactness, Joiner, Mover, few_bits, has_few_bits, unit
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 from onnx_gate.verify.reference.parts import parts_of
@@ -58,12 +51,7 @@ class MovedRounding(OperatorMode):
     """
 
     def __init__(
-        self,
-        seed: int,
-        times: float = 1.0,
-        *,
-        joins: bool = False,
-        decided: Decided | None = None,
+        self, seed: int, times: float = 1.0, *, joins: bool = False, decided: Decided | None = None
     ) -> None:
         super().__init__()
         self._noise = (Joiner if joins else Mover)(seed, times)
@@ -123,12 +111,7 @@ class MovedRounding(OperatorMode):
         return result
 
     def finish(
-        self,
-        name: str,
-        model: Model,
-        given: Mapping[str, Any],
-        operands: Exactness,
-        result: Any,
+        self, name: str, model: Model, given: Mapping[str, Any], operands: Exactness, result: Any
     ) -> None:
         """Move the results of an operator, in place."""
         if model.decides:

@@ -110,8 +110,7 @@ class StepReference(CaseReference):
 
     def _run_moved(self, seed: int) -> _Answers | None:
         return self._trajectory.other(
-            seed,
-            lambda inputs, number: self._moved(inputs, seed + STRIDE * (number - 1)),
+            seed, lambda inputs, number: self._moved(inputs, seed + STRIDE * (number - 1))
         )
 
 

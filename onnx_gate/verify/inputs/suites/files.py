@@ -69,7 +69,7 @@ def find_files(patterns: tuple[str, ...], workspace: Path, where: str) -> list[P
             kinds = ", ".join(_SUFFIXES)
             raise codes.OG108.error(
                 f"{where}: no file matches {pattern!r} below the manifest's folder "
-                f"(readable are {kinds} and folders called test_data_set_*)",
+                f"(readable are {kinds} and folders called test_data_set_*)"
             )
         chosen += [Path(workspace / path.relative_to(root)) for path in usable]
     return list(dict.fromkeys(chosen))
@@ -85,7 +85,7 @@ def _read(path: Path, inputs: Mapping[str, InputSpec], shown: str) -> dict[str, 
         if len(inputs) != 1:
             raise codes.OG108.error(
                 f"{shown}: a .npy file holds one array and the model has {len(inputs)} inputs; "
-                "store them by name in a .npz",
+                "store them by name in a .npz"
             )
         return {next(iter(inputs)): np.load(path, allow_pickle=False)}
     if path.suffix == ".safetensors":

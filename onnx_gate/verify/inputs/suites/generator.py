@@ -37,7 +37,7 @@ class GeneratorCases:
             if not isinstance(item, Mapping):
                 raise codes.OG108.error(
                     f"{where}: {suite.generator} yielded a {type(item).__name__}; "
-                    "each case is a dictionary from input names to arrays",
+                    "each case is a dictionary from input names to arrays"
                 )
             shown = f"{where}: case {number} of {suite.generator}"
             arrays = {str(k): as_array(v, f"{shown}: {k}") for k, v in item.items()}
@@ -47,5 +47,5 @@ class GeneratorCases:
 
 def _raised(where: str, suite: GeneratorSuite, error: Exception) -> GateError:
     return codes.OG108.error(
-        f"{where}: {suite.generator} raised {type(error).__name__}: {first_line(error)}",
+        f"{where}: {suite.generator} raised {type(error).__name__}: {first_line(error)}"
     )
