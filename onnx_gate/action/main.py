@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onnx_gate.github.client import Client
 
 PASSED, FAILED, INVALID, CANCELLED = 0, 1, 2, 130
-_NOWHERE = RunContext("", "", "", 0, 0, "", "", "")
+_NOWHERE = RunContext("", "", "", 0, 0, "", "")
 _STATUS = {"pass": PASSED, "diverged": FAILED, "error": FAILED}
 
 

@@ -69,7 +69,6 @@ class RunContext:
     run_attempt: int
     server_url: str
     api_url: str
-    graphql_url: str
     workflow: str | None = None
     default_branch: str | None = None
     pull_request: PullRequest | None = None
@@ -104,7 +103,7 @@ def read_context(environ: Mapping[str, str]) -> RunContext:
         raise UserError(
             f"GITHUB_REPOSITORY is {repository!r}, not owner/name; GitHub Actions sets it"
         )
-    server_url, api_url, graphql_url = _urls(environ)
+    server_url, api_url = _urls(environ)
     payload = _payload(environ, event)
     pull_request = workflow_run = None
     sha = base_sha = None
@@ -129,7 +128,6 @@ def read_context(environ: Mapping[str, str]) -> RunContext:
         run_attempt=run[1],
         server_url=server_url,
         api_url=api_url,
-        graphql_url=graphql_url,
         workflow=_workflow(environ.get("GITHUB_WORKFLOW_REF", ""), repository),
         default_branch=_default_branch(payload),
         pull_request=pull_request,
@@ -288,18 +286,13 @@ def _read_event(path: str) -> dict[str, Any]:
     return payload
 
 
-def _urls(environ: Mapping[str, str]) -> tuple[str, str, str]:
+def _urls(environ: Mapping[str, str]) -> tuple[str, str]:
     server, api = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_API_URL")
     if server and not api and server.rstrip("/") != "https://github.com":
         # Without this the token of an Enterprise Server would be sent to github.com.
         raise UserError("GITHUB_SERVER_URL is set without GITHUB_API_URL; set both")
     server, api = server or "https://github.com", api or "https://api.github.com"
-    graphql = environ.get("GITHUB_GRAPHQL_URL") or graphql_of(api)
-    return (
-        _url("GITHUB_SERVER_URL", server),
-        _url("GITHUB_API_URL", api),
-        _url("GITHUB_GRAPHQL_URL", graphql),
-    )
+    return _url("GITHUB_SERVER_URL", server), _url("GITHUB_API_URL", api)
 
 
 def _url(name: str, value: str) -> str:

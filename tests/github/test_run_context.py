@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.github.run_context import PullRequest, RunContext, WorkflowRun, read_context, run_of
+from onnx_gate.github.run_context import (
+    PullRequest,
+    RunContext,
+    WorkflowRun,
+    graphql_of,
+    read_context,
+    run_of,
+)
 from onnx_gate.report.model import Run
 from tests.support.github.contexts import EVENTS
 from tests.support.github.state import BASE, HEAD
@@ -87,17 +94,15 @@ def test_an_enterprise_server_is_never_mixed_with_github_com() -> None:
         **environment("push"),
         "GITHUB_SERVER_URL": "https://git.corp.example/",
         "GITHUB_API_URL": "https://git.corp.example/api/v3",
-        "GITHUB_GRAPHQL_URL": "https://git.corp.example/api/graphql",
     }
     context = read_context(environ)
     assert context.run_url == "https://git.corp.example/octo/models/actions/runs/17400"
     assert context.api_url == "https://git.corp.example/api/v3"
-    del environ["GITHUB_GRAPHQL_URL"]
-    assert read_context(environ).graphql_url == "https://git.corp.example/api/graphql"
+    assert graphql_of(context.api_url) == "https://git.corp.example/api/graphql"
     del environ["GITHUB_API_URL"]
     with pytest.raises(UserError, match="without GITHUB_API_URL"):
         read_context(environ)
-    assert read("push").graphql_url == "https://api.github.com/graphql"
+    assert graphql_of(read("push").api_url) == "https://api.github.com/graphql"
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def why(event: str, head: str, base: str, *folders: Path) -> str | None:
-    context = RunContext(
-        event, "a/b", head, 1, 1, "https://github.com", "", "", default_branch="main"
-    )
+    context = RunContext(event, "a/b", head, 1, 1, "https://github.com", "", default_branch="main")
     return untrusted_checkout(context, base, [folder / ".git" for folder in folders])
 
 

@@ -18,7 +18,7 @@ from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
 pytestmark = pytest.mark.process
 
 PULL = PullRequest(7, HEAD, BASE, "main", fork=False)
-CONTEXT = RunContext("pull_request", REPOSITORY, HEAD, 1, 1, "", "", "", pull_request=PULL)
+CONTEXT = RunContext("pull_request", REPOSITORY, HEAD, 1, 1, "", "", pull_request=PULL)
 MANIFEST = """\
 version: 1
 requirements: needs/models.txt

@@ -175,7 +175,6 @@ class Job:
             "GITHUB_WORKFLOW_REF": "octo/models/.github/workflows/parity.yml@refs/pull/7/merge",
             "GITHUB_SERVER_URL": "https://github.example",
             "GITHUB_API_URL": "http://127.0.0.1:9",
-            "GITHUB_GRAPHQL_URL": "http://127.0.0.1:9/graphql",
             "RUNNER_TEMP": "/github/runner_temp",
             "RUNNER_OS": "Linux",
             "RUNNER_ARCH": "X64",
