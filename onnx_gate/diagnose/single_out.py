@@ -44,15 +44,8 @@ _SMALL = 8
 _FLAGS = (
     *("fmod", "exclusive", "reverse", "ceil_mode", "count_include_pad", "select_last_index"),
     *("align_corners", "linear_before_reset", "largest", "transA", "transB", "antialias"),
-    *(
-        "detect_positive",
-        "detect_negative",
-        "exclude_outside",
-        "keepdims",
-        "is_causal",
-        "noop_with_empty_axes",
-        "batch_dims",
-    ),
+    *("detect_positive", "detect_negative", "exclude_outside", "keepdims", "is_causal"),
+    *("noop_with_empty_axes", "batch_dims"),
 )
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(_FLAGS, (0, 1)),

@@ -18,11 +18,7 @@ from onnx_gate.runtimes.bodies import bodies
 
 RANDOM = frozenset(
     {
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"),
         "Bernoulli",
     }
 )

@@ -12,18 +12,7 @@ from onnx_gate.remedy.syntax import SIGNS, Node, Result, atom, called, expressio
 
 # What asks about values, where an ``if`` on it is decided once and for all while it is exported.
 _OF_VALUES = (
-    "any",
-    "all",
-    "sum",
-    "mean",
-    "max",
-    "min",
-    "amax",
-    "amin",
-    "item",
-    "norm",
-    "abs",
-    "std",
+    *("any", "all", "sum", "mean", "max", "min", "amax", "amin", "item", "norm", "abs", "std"),
 )
 _METHOD = m.Call(func=m.Attribute(attr=m.OneOf(*map(m.Name, _OF_VALUES))))
 

@@ -54,20 +54,8 @@ from onnx_gate.runtimes.base import Array
 # Operators that move values about: never the characteristic one of a lowering.
 PLUMBING = frozenset(
     {
-        "Cast",
-        "CastLike",
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Reshape",
-        "Shape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
+        *("Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape"),
+        *("Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
     }
 )
 # Operators looked at behind a value that was put right. A witness is next to it or, where a

@@ -9,19 +9,8 @@ from onnx_gate.manifest import dimensions
 from onnx_gate.text import did_you_mean, quote
 
 DTYPES = (
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "bool",
+    *("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"),
+    *("uint16", "uint32", "uint64", "bool"),
 )
 MAX_RANK = 32
 MAX_SIZE = 2**31 - 1

@@ -22,20 +22,8 @@ from onnx_gate.manifest.values.names import Globs, Name, Reference, read_name
 from onnx_gate.text import did_you_mean, quote
 
 EDGE_KINDS = (
-    "zeros",
-    "ones",
-    "negative",
-    "large",
-    "tiny",
-    "subnormal",
-    "ties",
-    "sweep",
-    "bounds",
-    "masks",
-    "empty",
-    "nan",
-    "inf",
-    "int_extremes",
+    *("zeros", "ones", "negative", "large", "tiny", "subnormal", "ties", "sweep", "bounds"),
+    *("masks", "empty", "nan", "inf", "int_extremes"),
 )
 Distribution = Literal["normal", "uniform", "lognormal"]
 

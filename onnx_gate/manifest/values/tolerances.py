@@ -21,7 +21,7 @@ from onnx_gate.manifest.values.base import Given, Maybe, mistake, note, read
 from onnx_gate.manifest.values.names import Name, Reference, TensorName, read_name
 from onnx_gate.text import quote
 
-CRITERIA = ("auto", "atol", "rtol", "cosine", "snr_db", "top1", "topk", "max_ulp", "metric")
+CRITERIA = (*("auto", "atol", "rtol", "cosine", "snr_db", "top1", "topk", "max_ulp", "metric"),)
 _TOGETHER: dict[str, JsonValue] = {"metric": ["max"], "max": ["metric"]}
 
 

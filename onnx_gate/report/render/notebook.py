@@ -14,14 +14,8 @@ from onnx_gate.report.story.summary import MARKS
 from onnx_gate.text import plain, visible
 
 _COLUMNS = (
-    "Model",
-    "Verdict",
-    "Checks",
-    "Worst case",
-    "Error",
-    "Allowed",
-    "Of tolerance",
-    "Seconds",
+    *("Model", "Verdict", "Checks", "Worst case"),
+    *("Error", "Allowed", "Of tolerance", "Seconds"),
 )
 # Notebooks neither wrap lines nor break words by themselves, and are of any width.
 _UNWRAPPED = 10_000

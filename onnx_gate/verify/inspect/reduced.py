@@ -23,12 +23,8 @@ from onnx_gate.verify.context import Reduced
 # Operators of ONNX and of ONNX Runtime that compute with the scale of the values they get.
 _DYNAMIC = frozenset(
     {
-        "DynamicQuantizeLinear",
-        "DynamicQuantizeMatMul",
-        "DynamicQuantizeLSTM",
-        "MatMulInteger",
-        "MatMulIntegerToFloat",
-        "ConvInteger",
+        *("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulInteger"),
+        *("MatMulIntegerToFloat", "ConvInteger"),
     }
 )
 # Products with weights in blocks of few bits, and how many bits where no attribute says so.

@@ -32,27 +32,9 @@ _FIRST_OF_EQUALS = frozenset({"argmax", "argmin", "max", "min", "stable sort"})
 # Operators that move integers about without changing them.
 _MOVES = frozenset(
     [
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "_reshape_alias",
-        "squeeze",
-        "unsqueeze",
-        "permute",
-        "transpose",
-        "t",
-        "slice",
-        "select",
-        "expand",
-        "clone",
-        "alias",
-        "detach",
-        "_to_copy",
-        "flip",
-        "split",
-        "split_with_sizes",
-        "unbind",
-        "contiguous",
+        *("view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze", "unsqueeze", "permute"),
+        *("transpose", "t", "slice", "select", "expand", "clone", "alias", "detach", "_to_copy"),
+        *("flip", "split", "split_with_sizes", "unbind", "contiguous"),
     ]
 )
 
