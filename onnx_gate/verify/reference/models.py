@@ -52,6 +52,21 @@ SCATTERED = (
     *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
     *("index_put", "_index_put_impl", "_unsafe_index_put"),
 )
+ATTENTION = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_dot_product_attention_math",
+)
+# Fused kernels that layers of attention have where nothing is trained.
+FAST_PATH = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
+QUANTISERS = (
+    *("quantize_per_tensor", "quantize_per_channel", "fake_quantize_per_tensor_affine_cachemask"),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    "fake_quantize_per_channel_affine_cachemask",
+)
 # Of the scores of a query only differences count: those of its keys are each off by their own. The
 # shares that values are multiplied by are no few bits, whatever scores they are made of.
 _ATTENTION = Model(
@@ -113,18 +128,8 @@ MODELS: Mapping[str, Model] = {
         ),
     ),
     "_pdist_forward": _sums(chains.last("self"), "self"),
-    **dict.fromkeys(
-        (
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_cudnn_attention",
-            "_scaled_dot_product_fused_attention_overrideable",
-            "_scaled_dot_product_attention_math",
-        ),
-        _ATTENTION,
-    ),
-    **dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _FUSED),
+    **dict.fromkeys(ATTENTION, _ATTENTION),
+    **dict.fromkeys(FAST_PATH, _FUSED),
     **dict.fromkeys(
         ("norm", "linalg_vector_norm"), Model(chain=chains.rooted, equal=reduced(chains.axes))
     ),
@@ -199,13 +204,7 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("mul", "div"), Model(underflows=True)),
     "linspace": Model(tail=tails.ends),
     **dict.fromkeys(
-        (
-            *("floor_divide", "remainder", "quantize_per_tensor", "quantize_per_channel"),
-            "fake_quantize_per_tensor_affine_cachemask",
-            "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-            "fake_quantize_per_channel_affine_cachemask",
-        ),
-        Model(("self", "input"), decides=True),
+        ("floor_divide", "remainder", *QUANTISERS), Model(("self", "input"), decides=True)
     ),
     **dict.fromkeys(("addcmul", "addcdiv", "lerp"), Model(tail=tails.added)),
     **dict.fromkeys(

@@ -44,21 +44,11 @@ from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.answers import WIDE
+from onnx_gate.verify.reference.models import ATTENTION, FAST_PATH, QUANTISERS
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 from onnx_gate.verify.reference.perturb import MovedRounding
 
-_ATTENTION = frozenset(
-    {
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_fused_attention_overrideable",
-        "_scaled_dot_product_attention_math",
-    }
-)
 _SOFTMAX = frozenset({"_softmax", "_safe_softmax", "softmax"})
-_FAST_PATH = frozenset({"_transformer_encoder_layer_fwd", "_native_multi_head_attention"})
 # Runs of a variant with moved rounding: another answer has a noise of its own.
 _RUNS = 8
 # As many as there are of others: six of them miss a decision of a third one time in eleven, and rows
@@ -73,10 +63,7 @@ _JUMPS = frozenset(
         *("floor_divide", "remainder", "fmod", "atan2", "angle", "searchsorted", "bucketize"),
         *("gt", "ge", "lt", "le", "eq", "ne", "argmax", "argmin", "max", "min", "sort", "topk"),
         *("kthvalue", "median", "nanmedian", "mode", "argsort", "nonzero", "_local_scalar_dense"),
-        *("quantize_per_tensor", "quantize_per_channel", "grid_sampler_2d", "grid_sampler_3d"),
-        "fake_quantize_per_tensor_affine_cachemask",
-        "fake_quantize_per_channel_affine_cachemask",
-        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+        *("grid_sampler_2d", "grid_sampler_3d", *QUANTISERS),
     }
 )
 _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
@@ -107,7 +94,7 @@ class FastPath(_Watch):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Look at the name only."""
-        self.decided |= name in _FAST_PATH
+        self.decided |= name in FAST_PATH
         return func(*args, **kwargs)
 
 
@@ -136,7 +123,7 @@ class MaskedAttention(_Watch):
         result = func(*args, **kwargs)
         if name in _SOFTMAX:
             self._softmax(func, args, kwargs, result)
-        elif name in _ATTENTION:
+        elif name in ATTENTION:
             self._attention(func, args, kwargs, result)
         return result
 
