@@ -51,7 +51,7 @@ def _bias(array: Array | None) -> torch.Tensor | None:
 
 
 def _window(x: Array, options: Mapping[str, Any]) -> tuple[list[int], list[int], list[int]]:
-    """Return how a pooling's window moves, with which gaps, and over what padding."""
+    """Return how a window moves, with which gaps, and over what padding."""
     strides, dilations = (_ones(x.ndim - 2, options.get(key)) for key in ("strides", "dilations"))
     kernel, pads = options["kernel_shape"], options.get("pads")
     padding = _padding(x, options.get("auto_pad"), pads, kernel, strides, dilations)
@@ -61,53 +61,28 @@ def _window(x: Array, options: Mapping[str, Any]) -> tuple[list[int], list[int],
 class Conv(OpRun):
     """``Conv`` by PyTorch."""
 
-    def _run(  # type: ignore[no-untyped-def]
-        self,
-        X,
-        W,
-        B=None,
-        auto_pad=None,
-        dilations=None,
-        group=None,
-        kernel_shape=None,
-        pads=None,
-        strides=None,
-    ):
-        rank = X.ndim - 2
-        strides, dilations = _ones(rank, strides), _ones(rank, dilations)
-        pads = _padding(X, auto_pad, pads, W.shape[2:], strides, dilations)
+    def _run(self, X, W, B=None, **options):  # type: ignore[no-untyped-def]
+        strides, dilations, pads = _window(X, {**options, "kernel_shape": W.shape[2:]})
         x, w, b = _tensor(X), _tensor(W), _bias(B)
-        conv = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
-        y = conv(_padded(x, pads), w, b, strides, 0, dilations, group or 1)
+        conv = (F.conv1d, F.conv2d, F.conv3d)[X.ndim - 3]
+        y = conv(_padded(x, pads), w, b, strides, 0, dilations, options.get("group") or 1)
         return (y.numpy(),)
 
 
 class ConvTranspose(OpRun):
     """``ConvTranspose`` by PyTorch."""
 
-    def _run(  # type: ignore[no-untyped-def]
-        self,
-        X,
-        W,
-        B=None,
-        auto_pad=None,
-        dilations=None,
-        group=None,
-        kernel_shape=None,
-        output_padding=None,
-        output_shape=None,
-        pads=None,
-        strides=None,
-    ):
+    def _run(self, X, W, B=None, **options):  # type: ignore[no-untyped-def]
         rank = X.ndim - 2
-        pads = list(pads or [0] * 2 * rank)
-        if output_shape is not None or auto_pad not in (None, "", "NOTSET"):
+        pads = list(options.get("pads") or [0] * 2 * rank)
+        padded = options.get("auto_pad") not in (None, "", "NOTSET")
+        if options.get("output_shape") is not None or padded:
             raise NotImplementedError("ConvTranspose with output_shape or auto_pad")
         x, w, b = _tensor(X), _tensor(W), _bias(B)
         conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
-        strides, dilations = _ones(rank, strides), _ones(rank, dilations)
-        extra = list(output_padding or [0] * rank)
-        y = conv(x, w, b, strides, 0, 0, group or 1, dilations)
+        strides, dilations = (_ones(rank, options.get(key)) for key in ("strides", "dilations"))
+        extra = list(options.get("output_padding") or [0] * rank)
+        y = conv(x, w, b, strides, 0, 0, options.get("group") or 1, dilations)
         # Cut and extended afterwards: PyTorch takes one padding for both ends.
         ends = [e - p for e, p in zip(extra, pads[rank:], strict=True)]
         y = _padded(y, [*(-p for p in pads[:rank]), *(min(e, 0) for e in ends)])
