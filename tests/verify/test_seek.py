@@ -14,7 +14,7 @@ from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.around import COLUMNS, around, stepped_around
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.seek import CLIMBERS, follows, seek
+from onnx_gate.verify.reach.seek import CLIMBERS, Start, follows, seek
 from onnx_gate.verify.reach.stack import Stack
 from onnx_gate.verify.reach.values import IN_ORDER, draw_values
 from onnx_gate.verify.reach.watcher import Watcher
@@ -70,7 +70,7 @@ def test_what_a_long_search_finds_rows_that_climb_find(kind: str) -> None:
         watcher.run({"x": drawn[:2]})
         follows(watcher, {"x": drawn[:2]}, KNOWN)
         ((site, side),) = (each for each in watcher.open() if each[0].operator == "clamp")
-        *_, found = seek(watcher, site, side, {"x": drawn}, KNOWN, len(drawn))
+        *_, found = seek(watcher, site, side, Start({"x": drawn}, {}, len(drawn)), KNOWN)
         assert found is not None, seed
         assert np.abs(found["x"]).max() <= END
         with torch.no_grad():
@@ -173,7 +173,7 @@ def test_what_is_hardly_ever_chosen_is_found(name: str) -> None:
     assert wanted
     for site in wanted:
         while side in watcher.seen[site].left(site):
-            *_, found = seek(watcher, site, side, given, known, CLIMBERS[1])
+            *_, found = seek(watcher, site, side, Start(given, {}, CLIMBERS[1]), known)
             assert found is not None
             watcher.run(found)
 
@@ -197,7 +197,7 @@ def test_what_writes_to_its_values_has_gradients_too() -> None:
     watcher.run(given)
     follows(watcher, given, KNOWN)
     (site,) = (each for each, _ in watcher.open() if each.operator == "clamp")
-    *_, found = seek(watcher, site, "above", given, KNOWN, 8)
+    *_, found = seek(watcher, site, "above", Start(given, {}, 8), KNOWN)
     assert found is not None
 
 
@@ -248,7 +248,7 @@ def test_rows_climb_along_whichever_axis_is_theirs() -> None:
         (site,) = watcher.seen
         monkey = pytest.MonkeyPatch()
         monkey.setattr(watcher.eager, "run_prepared", kept)
-        *_, found = seek(watcher, site, "below", {"x": x}, KNOWN, len(drawn), axes)
+        *_, found = seek(watcher, site, "below", Start({"x": x}, {}, len(drawn), axes), KNOWN)
         assert found is not None
         monkey.undo()
         return tried

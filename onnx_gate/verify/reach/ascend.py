@@ -16,7 +16,8 @@ import torch
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
+from onnx_gate.verify.reach.leaves import InputLeaves, by_row, moved_by, run_with_gradients
+from onnx_gate.verify.reach.seek import Start
 from onnx_gate.verify.reach.stack import axis_of
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode
@@ -32,15 +33,6 @@ _SHARE = 1 / 8
 # What is raised by less than this shows what the start has shown.
 _RAISED = 1.25
 _PRODUCTS = frozenset(("convolution", "addmm", "mm", "bmm", "baddbmm", "linear", "_trilinear"))
-
-
-@dataclass(frozen=True)
-class Start:
-    """Inputs to begin with, and how many ``rows`` there are along ``axes`` of theirs."""
-
-    arrays: Mapping[str, Array]
-    rows: int
-    axes: Mapping[str, int]
 
 
 class _Layers(OperatorMode):
@@ -142,7 +134,7 @@ class _Ascent:
         self._best = torch.where(better, reached, self._best)
         self._shares[~better] /= 2
         for name, gradient in leaves.gradients([values.sum()]).items():
-            new = self._by_row(name, better, gradient).expand(gradient.shape)
+            new = by_row(better, gradient, self._axis(name)).expand(gradient.shape)
             old = self._signs.get(name, torch.zeros_like(gradient))
             self._signs[name] = torch.where(new, gradient.sign(), old)
             array = arrays[name]
@@ -153,9 +145,12 @@ class _Ascent:
         moved = {}
         for name, sign in self._signs.items():
             span = self._known[name].high - self._known[name].low
-            change = sign * self._by_row(name, span * self._shares, sign)
+            change = sign * by_row(span * self._shares, sign, self._axis(name))
             moved[name] = moved_by(self.kept[name], change, self._known[name])
         return {**self.kept, **moved}
+
+    def _axis(self, name: str) -> int:
+        return self._start.axes.get(name, 0)
 
     def _chosen(self, made: Sequence[torch.Tensor]) -> Iterator[_Aim]:
         """Choose for each row a layer, an element and which way it goes: the largest elements first."""
@@ -183,13 +178,6 @@ class _Ascent:
         places = places.movedim(axis_of(tuple(made.shape), self._start.rows, axis) or 0, 0)
         places = places.reshape(self._start.rows, -1)
         return places, made.reshape(-1).double().nan_to_num(0.0, 0.0, 0.0)[places]
-
-    def _by_row(self, name: str, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Return a value of each row, beside an input or its gradient."""
-        shape = [1] * like.ndim
-        if shape and len(values) > 1:
-            shape[self._start.axes.get(name, 0)] = len(values)
-        return values.reshape(shape) if shape else values[0]
 
 
 def _stride(width: int) -> int:

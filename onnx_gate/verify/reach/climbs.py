@@ -14,7 +14,7 @@ from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
-from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
+from onnx_gate.verify.reach.seek import CLIMBERS, Start, follows, mutate, seek
 from onnx_gate.verify.reach.sites import DecisionSite, parts_of
 from onnx_gate.verify.reach.watcher import Watcher
 
@@ -97,11 +97,10 @@ class Climbs:
         columns: torch.Tensor | None = None,
     ) -> Iterator[Found]:
         """Yield what rows have come to, if they have come to something."""
-        start, sizes, rows = self.start(base, ("start", site.module))
-        axes = self.inputs.axes
-        steps = seek(self.watcher, site, side, start, self.known, rows, axes, columns)
-        for arrays in self._paid(steps, WITH_GRADIENTS, self.purse.ratio(sizes)):
-            yield Found(parts, arrays, sizes)
+        start = self.start(base, ("start", site.module))
+        steps = seek(self.watcher, site, side, start, self.known, columns)
+        for arrays in self._paid(steps, WITH_GRADIENTS, self.purse.ratio(start.sizes)):
+            yield Found(parts, arrays, start.sizes)
 
     def _paid(
         self, steps: Iterator[Mapping[str, Array] | None], passes: float, ratio: float
@@ -115,14 +114,12 @@ class Climbs:
             if found is not None:
                 yield found
 
-    def start(
-        self, base: Case, key: tuple[str, ...], tried: Sequence[int] = CLIMBERS
-    ) -> tuple[Mapping[str, Array], Sizes, int]:
-        """Return inputs to climb from, their sizes and the number of rows that climb."""
+    def start(self, base: Case, key: tuple[str, ...], tried: Sequence[int] = CLIMBERS) -> Start:
+        """Return what to climb from, with as many rows as are ``tried`` and pay."""
         if self.inputs.axes.keys() >= base.arrays.keys():
             most = _COST_OF_ROWS * self.purse.cost.forward()
             for rows, sizes in self.inputs.batches(base, tried):
                 if self.purse.cost.forward(self.purse.ratio(sizes)) <= most:
                     arrays = self.inputs.draw(self.known, sizes, key, None)
-                    return arrays, sizes, rows
-        return base.arrays, base.sizes, 1
+                    return Start(arrays, sizes, rows, self.inputs.axes)
+        return Start(base.arrays, base.sizes, axes=self.inputs.axes)

@@ -85,6 +85,14 @@ def moved_by(array: Array, change: torch.Tensor, domain: Domain) -> Array:
     return to_array(wide.clamp(domain.low, domain.high).to(tensor.dtype))
 
 
+def by_row(values: torch.Tensor, like: torch.Tensor, axis: int = 0) -> torch.Tensor:
+    """Return a value of each row, beside an input or its gradient that has rows along an axis."""
+    shape = [1] * like.ndim
+    if shape:
+        shape[axis] = len(values)
+    return values.reshape(shape) if shape else values[0]
+
+
 class _Casts(OperatorMode):
     """Has gradients begin at floats that are made of integer inputs."""
 

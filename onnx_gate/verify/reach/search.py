@@ -25,7 +25,7 @@ from onnx_gate.verify.reach.around import (
     pairs_around,
     stepped_around,
 )
-from onnx_gate.verify.reach.ascend import Start, ascend
+from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain, domains
@@ -196,11 +196,10 @@ class CaseSearch:
         if self.purse.cost.numbers > MOST_NUMBERS:
             return
         climbs = Climbs(self.watcher, self.inputs, self.purse, self.known)
-        arrays, sizes, rows = climbs.start(self.base, ("raise",), RAISERS)
-        pays = partial(self.purse.takes, WITH_GRADIENTS, self.purse.ratio(sizes))
-        start = Start(arrays, rows, self.inputs.axes)
+        start = climbs.start(self.base, ("raise",), RAISERS)
+        pays = partial(self.purse.takes, WITH_GRADIENTS, self.purse.ratio(start.sizes))
         for number, raised in enumerate(ascend(self.watcher, start, self.known, pays)):
-            yield from self._told(("large", str(number)), raised, sizes)
+            yield from self._told(("large", str(number)), raised, start.sizes)
 
     def _values(self) -> Iterator[Case]:
         """Yield values that the module names: all ways in one large batch, or a case for each."""

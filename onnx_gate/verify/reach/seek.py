@@ -10,7 +10,7 @@ does for the batch; there are at most ``STEPS + 1``, and one more for each truth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
@@ -18,8 +18,9 @@ import torch
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import Stream
+from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
+from onnx_gate.verify.reach.leaves import InputLeaves, by_row, moved_by, run_with_gradients
 from onnx_gate.verify.reach.margin import Margin
 from onnx_gate.verify.reach.margins import TRUTHS
 from onnx_gate.verify.reach.sites import DecisionSite
@@ -47,6 +48,19 @@ RAISERS = (256, 64, *CLIMBERS)
 
 
 @dataclass(frozen=True)
+class Start:
+    """Inputs to climb from, their sizes, and how many ``rows`` of them climb along ``axes`` of theirs.
+
+    They lie along the first axis of an input that ``axes`` does not say otherwise of.
+    """
+
+    arrays: Mapping[str, Array]
+    sizes: Sizes
+    rows: int = 1
+    axes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class GradientPass:
     """What one pass with gradients has shown: the inputs, and the operands of the decision sought."""
 
@@ -68,18 +82,15 @@ def seek(
     watcher: Watcher,
     site: DecisionSite,
     side: str,
-    start: Mapping[str, Array],
+    start: Start,
     known: Mapping[str, Domain],
-    rows: int = 1,
-    axes: Mapping[str, int] | None = None,
     columns: torch.Tensor | None = None,
 ) -> Iterator[Mapping[str, Array] | None]:
     """Yield after each pass: the inputs that show the side, which ends it, or nothing.
 
-    ``rows`` is the length of the batch's axis of every input, the first one unless ``axes`` say otherwise.
     Where ``columns`` are given, rows climb each to one of them, and as many as do show the side there.
     """
-    arrays, climb = dict(start), None
+    arrays, climb = dict(start.arrays), None
     for step in count():
         leaves = InputLeaves()
         watch = Watch(watcher, frozenset((site,)), side=side, leaves=leaves)
@@ -90,7 +101,7 @@ def seek(
             yield arrays
             return
         yield None
-        climb = climb or _begin(attempt, side, known, rows, axes or {}, columns)
+        climb = climb or _begin(attempt, side, known, start, columns)
         moved = None if climb is None or step >= climb.most else climb.step(attempt, step)
         if columns is not None and climb is not None and (moved is None or climb.arrived.all()):
             if climb.arrived.any():
@@ -207,10 +218,11 @@ class _Climb:
         moved: dict[str, Array] = {}
         for name, gradient in self._gradients.items():
             span = self._known[name].high - self._known[name].low
+            axis = self._axes.get(name, 0)
             if number < self._newton:
-                change = gradient * self._by_row(name, -beyond.nan_to_num(0.0, 0.0, 0.0), gradient)
+                change = gradient * by_row(-beyond.nan_to_num(0.0, 0.0, 0.0), gradient, axis)
             else:
-                change = gradient.sign() * self._by_row(name, -span * self._shares, gradient)
+                change = gradient.sign() * by_row(-span * self._shares, gradient, axis)
             moved[name] = moved_by(self.kept[name], change, self._known[name])
         return moved
 
@@ -236,28 +248,20 @@ class _Climb:
         signs = ahead.sign() if towards is None else torch.full_like(ahead, -towards)
         found = _gradients(attempt, operands[0], self._targets, signs * nearer)
         for name, gradient in found.items():
-            new = self._by_row(name, nearer, gradient).expand(gradient.shape)
+            new = by_row(nearer, gradient, self._axes.get(name, 0)).expand(gradient.shape)
             old = self._gradients.get(name, torch.zeros_like(gradient))
             self._gradients[name] = torch.where(new, gradient.nan_to_num(0.0, 0.0, 0.0), old)
             array = attempt.arrays[name]
             before = self.kept.get(name, array)
             self.kept[name] = np.where(new.numpy(force=True), array, before).astype(array.dtype)
 
-    def _by_row(self, name: str, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Return a value of each row, beside an input or its gradient."""
-        shape = [1] * like.ndim
-        if shape:
-            shape[self._axes.get(name, 0)] = len(values)
-        return values.reshape(shape) if shape else values[0]
-
 
 def _begin(
     attempt: GradientPass,
     side: str,
     known: Mapping[str, Domain],
-    rows: int,
-    axes: Mapping[str, int],
-    columns: torch.Tensor | None = None,
+    start: Start,
+    columns: torch.Tensor | None,
 ) -> _Climb | None:
     """Choose an element for every row of the nearest operand; ``None`` where no gradient leads on."""
     away = {
@@ -268,7 +272,7 @@ def _begin(
     if not away:
         return None
     place = min(away, key=lambda each: float(away[each].min()))
-    rows = rows if away[place].numel() % rows == 0 else 1
+    axes, rows = start.axes, start.rows if away[place].numel() % start.rows == 0 else 1
     shape = attempt.operands[place].distance.shape
     places = torch.arange(away[place].numel()).reshape(shape)
     along = axis_of(shape, rows, max(axes.values(), default=0)) if any(axes.values()) else None
