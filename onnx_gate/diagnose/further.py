@@ -117,10 +117,5 @@ def _beside(subject: Subject, compared: Sequence[Evidence], deadline: Deadline) 
 
 
 def _evidence(subject: Subject, label: str, measured: LinkComparison, of: str = "") -> Evidence:
-    return Evidence(
-        kind="same error",
-        experiment=f"{of or subject.check.runtime} against {label}, on the same file",
-        outcome=measured.outcome,
-        agrees=measured.agrees,
-        error=measured.error,
-    )
+    told = f"{of or subject.check.runtime} against {label}, on the same file"
+    return measured.evidence("same error", told)

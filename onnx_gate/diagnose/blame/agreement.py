@@ -15,6 +15,7 @@ from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.precision import eps_of
+from onnx_gate.report.model.diagnosis import Evidence, Experiment
 from onnx_gate.runtimes.base import Array, Outputs, first_line
 from onnx_gate.text import number
 from onnx_gate.verify.judge.judge import judge
@@ -44,6 +45,17 @@ class LinkComparison:
     error: float | None
     outcome: str
     systematic: bool = False
+
+    def evidence(self, kind: Experiment, experiment: str, exporter: str = "") -> Evidence:
+        """Return it as what came out of an experiment."""
+        return Evidence(
+            kind=kind,
+            experiment=experiment,
+            outcome=self.outcome,
+            agrees=self.agrees,
+            error=self.error,
+            exporter=exporter,
+        )
 
 
 class _Apart(CaseReference):

@@ -169,9 +169,6 @@ class _BlameSearch(Chain):
     # -- after the plain graph: an optimisation, a provider, another runtime
 
     def _after_plain(self, final: Answer) -> BlameResult:
-        if self.explained:
-            # The optimised graph is as good as PyTorch is; that it is another one is the evidence.
-            self._ill_conditioned()
         runtime, arrays = self.subject.runtime, self.subject.arrays
         if not runtime.engine.plain:
             default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)

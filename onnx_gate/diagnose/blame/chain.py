@@ -134,16 +134,7 @@ class Chain:
         self, kind: Experiment, experiment: str, measured: LinkComparison, *, exporter: str = ""
     ) -> LinkComparison:
         """Keep an experiment as evidence."""
-        self.evidence.append(
-            Evidence(
-                kind=kind,
-                experiment=experiment,
-                outcome=measured.outcome,
-                agrees=measured.agrees,
-                error=measured.error,
-                exporter=exporter,
-            )
-        )
+        self.evidence.append(measured.evidence(kind, experiment, exporter))
         return measured
 
 

@@ -18,29 +18,12 @@ LEVELS = OPTIMIZATIONS[1:]
 
 # The log names a group of rewrite rules as one; the rules can be switched off one by one.
 RULES = (
-    "Pad_Fusion",
-    "ConvBNFusion",
-    "ConvMulFusion",
-    "ConvAddFusion",
-    "MatMul_BatchNormalization_Fusion",
-    "NoopElimination",
-    "DivMulFusion",
-    "FuseReluClip",
-    "GemmSumFusion",
-    "GemmTransposeFusion",
-    "NotWhereFusion",
-    "CastElimination",
-    "CastChainElimination",
-    "ExpandElimination",
-    "EliminateIdentity",
-    "EliminateSlice",
-    "EliminateDropout",
-    "UnsqueezeElimination",
-    "PreShapeNodeElimination",
-    "ConcatSliceElimination",
-    "LabelEncoderFusion",
-    "ClipQuantFusion",
-    "ReluQuantFusion",
+    *("Pad_Fusion", "ConvBNFusion", "ConvMulFusion", "ConvAddFusion"),
+    *("MatMul_BatchNormalization_Fusion", "NoopElimination", "DivMulFusion", "FuseReluClip"),
+    *("GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "CastElimination"),
+    *("CastChainElimination", "ExpandElimination", "EliminateIdentity", "EliminateSlice"),
+    *("EliminateDropout", "UnsqueezeElimination", "PreShapeNodeElimination"),
+    *("ConcatSliceElimination", "LabelEncoderFusion", "ClipQuantFusion", "ReluQuantFusion"),
 )
 _GROUP = "RuleBasedTransformer"
 # Optimisers that are named at most: more than these are none in particular.
@@ -70,14 +53,8 @@ def find_optimiser(
     evidence: list[Evidence] = []
 
     def ask(kind: Experiment, experiment: str, spec: RuntimeSpec) -> Evidence:
-        measured = compare(bench.runtime(spec, bench.subject.arrays))
-        return Evidence(
-            kind=kind,
-            experiment=f"{_engine(runtime)} at level {experiment}, against {bench.subject.spec.against}",
-            outcome=measured.outcome,
-            agrees=measured.agrees,
-            error=measured.error,
-        )
+        told = f"{_engine(runtime)} at level {experiment}, against {bench.subject.spec.against}"
+        return compare(bench.runtime(spec, bench.subject.arrays)).evidence(kind, told)
 
     highest = LEVELS.index(runtime.optimization) if runtime.optimization in LEVELS else 2
     for level in LEVELS[: highest + 1]:
