@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.diagnose.bench import EVALUATOR, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE
 from onnx_gate.diagnose.blame.blame_result import BlameResult
+from onnx_gate.diagnose.blame.kernels import evaluated
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.graph.graph import Graph, Node, read_graph
-from onnx_gate.graph.run_node import Runner, node_model, type_of
+from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import Blame, Evidence
 from onnx_gate.runtimes.base import Array, first_line
@@ -63,19 +63,41 @@ def decide_on_node(
     return replace(blamed, blame=blame, decided_by="node", note=note).marked()
 
 
-def _answers(subject: Subject, located: Located, name: str) -> tuple[Array, Array, Array] | None:
-    """Return what ONNX Runtime, the evaluator and PyTorch make of the inputs of the node of ``name``."""
-    if name not in located.expected:
-        return None
+@dataclass(frozen=True)
+class _LoneNode:
+    """A node on PyTorch's values, and what ONNX Runtime and PyTorch make of it."""
+
+    graph: Graph
+    node: Node
+    feeds: Mapping[str, Value]
+    name: str
+    ours: Value
+    expected: Array
+
+    def evaluated(self, feeds: Mapping[str, Value]) -> Array:
+        """Return what the reference evaluator makes of it."""
+        return np.asarray(evaluated(self.graph, self.node, feeds)[self.name])
+
+
+def _alone(subject: Subject, located: Located, name: str) -> _LoneNode | None:
+    """Return the node that makes ``name``, ``None`` where it cannot be run alone."""
     graph = read_graph(subject.exported.proto, subject.exported.path)
     node = graph.producer.get(name)
-    if node is None or any(True for _ in graph.bodies(node)):
+    if name not in located.expected or node is None or any(True for _ in graph.bodies(node)):
         return None
     runner = Runner(graph, subject.runtime, subject.folder)
     feeds: dict[str, Value] = {n: runner.value(n, located.inputs) for n in node.inputs}
     ours = runner.run(node, feeds).get(name)
-    theirs = _evaluated(graph, node, feeds, name)
-    return None if ours is None else (np.asarray(ours), theirs, located.expected[name])
+    return _LoneNode(graph, node, feeds, name, ours, located.expected[name])
+
+
+def _answers(subject: Subject, located: Located, name: str) -> tuple[Array, Array, Array] | None:
+    """Return what ONNX Runtime, the evaluator and PyTorch make of the inputs of the node of ``name``."""
+    alone = _alone(subject, located, name)
+    if alone is None:
+        return None
+    theirs = alone.evaluated(alone.feeds)
+    return None if alone.ours is None else (np.asarray(alone.ours), theirs, alone.expected)
 
 
 def _on_nonfinite(
@@ -118,20 +140,16 @@ def _on_nonfinite(
 
 def _undefined(subject: Subject, located: Located, name: str) -> str:
     """Return how the evaluator fails on a node's values for not being finite, empty where it does not."""
-    graph = read_graph(subject.exported.proto, subject.exported.path)
-    node = graph.producer.get(name)
-    if name not in located.expected or node is None or any(True for _ in graph.bodies(node)):
+    alone = _alone(subject, located, name)
+    if alone is None:
         return ""
-    runner = Runner(graph, subject.runtime, subject.folder)
-    feeds: dict[str, Value] = {n: runner.value(n, located.inputs) for n in node.inputs}
-    finite = {n: _zeroed(v) for n, v in feeds.items()}
-    ours = runner.run(node, feeds).get(name)
-    same = ours is not None and agree(np.asarray(ours), located.expected[name])
-    if same or all(finite[n] is v for n, v in feeds.items()):
+    finite = {n: _zeroed(v) for n, v in alone.feeds.items()}
+    same = alone.ours is not None and agree(np.asarray(alone.ours), alone.expected)
+    if same or all(finite[n] is v for n, v in alone.feeds.items()):
         return ""
-    _evaluated(graph, node, finite, name)
+    alone.evaluated(finite)
     try:
-        _evaluated(graph, node, feeds, name)
+        alone.evaluated(alone.feeds)
     except Exception as error:
         return f"{type(error).__name__}: {first_line(error)}"
     return ""
@@ -142,16 +160,6 @@ def _zeroed(value: Value) -> Value:
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
         return value
     return np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _evaluated(graph: Graph, node: Node, feeds: Mapping[str, Value], name: str) -> Array:
-    """Return what the reference evaluator makes of a node."""
-    model = node_model(graph, node, {n: type_of(v) for n, v in feeds.items()}, ())
-    with np.errstate(all="ignore"):
-        made = dict(
-            zip(node.outputs, ReferenceEvaluator(model).run(None, dict(feeds)), strict=True)
-        )
-    return np.asarray(made[name])
 
 
 def _blame(ours: Array, theirs: Array, expected: Array) -> Blame | None:

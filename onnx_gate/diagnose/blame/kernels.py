@@ -20,7 +20,7 @@ from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Bench
 from onnx_gate.graph.edit import fed, with_outputs
 from onnx_gate.graph.graph import Graph, Node, read_graph
 from onnx_gate.graph.run_node import node_model, type_of
-from onnx_gate.graph.session import PlainSession
+from onnx_gate.graph.session import PlainSession, Value
 from onnx_gate.graph.walk import inlined
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
@@ -144,12 +144,9 @@ class _Audit:
         if not all(isinstance(v, np.ndarray) for v in (*feeds.values(), *ours.values())):
             self.refused.append(Unrun(node.op_type))
             return None
-        types = {n: type_of(v) for n, v in feeds.items()}
         try:
-            with np.errstate(all="ignore"):
-                evaluator = ReferenceEvaluator(node_model(self.graph, node, types, stored))
-                theirs = dict(zip(node.outputs, evaluator.run(None, feeds), strict=True))
-            theirs = {n: np.asarray(v, ours[n].dtype) for n, v in theirs.items()}
+            made = evaluated(self.graph, node, feeds, stored)
+            theirs = {n: np.asarray(v, ours[n].dtype) for n, v in made.items()}
         except Exception as failure:
             self.refused.append(Unrun(node.op_type, _words(failure)))
             return None
@@ -178,6 +175,19 @@ class _Audit:
         self, model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, Array]
     ) -> Sequence[Any]:
         return PlainSession(with_outputs(model, names)).run(feeds)
+
+
+def evaluated(
+    graph: Graph, node: Node, feeds: Mapping[str, Value], stored: Sequence[str] = ()
+) -> dict[str, Value]:
+    """Return what the reference evaluator makes of a node alone; it raises whatever it raises.
+
+    ``stored`` are constants of the graph that are not among the ``feeds``.
+    """
+    model = node_model(graph, node, {n: type_of(v) for n, v in feeds.items()}, stored)
+    with np.errstate(all="ignore"):
+        made = ReferenceEvaluator(model).run(None, dict(feeds))
+    return dict(zip(node.outputs, made, strict=True))
 
 
 def _words(error: Exception) -> str:
