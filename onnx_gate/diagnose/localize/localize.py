@@ -101,9 +101,7 @@ def _tapped(divergence: Divergence, located: Located) -> Located:
     if node is None:
         return replace(located, note="; ".join(filter(None, (located.note, note))))
     origins, value = Origins(divergence.subject), node.outputs[0]
-    faulty = GraphNode(
-        name=node.proto.name, op_type=node.op_type, output=value, module=origins.module(node, value)
-    )
+    faulty = GraphNode(**origins.fields(node, value))
     return Located(node=faulty, source=origins.source(node, value), note=note, proto=node.proto)
 
 
@@ -143,10 +141,7 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
     outer = result.faulty or faulty
     kin = _kin(faulty, outer, result)
     node = GraphNode(
-        name=faulty.node.proto.name,
-        op_type=faulty.node.op_type,
-        output=faulty.value,
-        module=origins.module(faulty.node, faulty.value, *kin),
+        **origins.fields(faulty.node, faulty.value, *kin),
         operator="" if result.is_shown else bare_name(outer.traced.operator),
     )
     source = origins.source(faulty.node, faulty.value, *kin)

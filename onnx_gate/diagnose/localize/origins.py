@@ -30,6 +30,15 @@ class Origins:
         self._modules = {name for name, _ in subject.eager.module.named_modules()}
         self._workspace = subject.workspace
 
+    def fields(self, node: Node, value: str, *traced: TracedValue | None) -> dict[str, Any]:
+        """Return what a report's ``GraphNode`` says of a node."""
+        return {
+            "name": node.proto.name,
+            "op_type": node.op_type,
+            "output": value,
+            "module": self.module(node, value, *traced),
+        }
+
     def module(self, node: Node, value: str, *traced: TracedValue | None) -> str | None:
         """Return the path of the module that a node belongs to."""
         known = self._nodes.get(value)

@@ -37,10 +37,7 @@ def error_profile(
             index = len(rows)
         rows.append(
             NodeError(
-                name=node.proto.name,
-                op_type=node.op_type,
-                output=name,
-                module=origins.module(node, name, result.traced.get(name)),
+                **origins.fields(node, name, result.traced.get(name)),
                 error=error,
                 born=result.local_error.get(name),
             )

@@ -264,11 +264,9 @@ def _layer(
         traced = product_of(walk.trace, traced, CUT_OFF) or traced
     # A folded normalisation's value is made with the weights of the product before it.
     owner = _owner(node, region, subject) if _is_product(node) else None
+    fields = origins.fields(node, name, traced)
     return LayerCost(
-        name=node.proto.name,
-        op_type=node.op_type,
-        output=name,
-        module=owner or origins.module(node, name, traced) or None,
+        **{**fields, "module": owner or fields["module"] or None},
         snr_db=noise.snr_db,
         total_db=total,
         gain=noise.gain,

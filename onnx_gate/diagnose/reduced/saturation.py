@@ -84,11 +84,9 @@ def _told(quantiser: _Quantiser, share: float, origins: Origins) -> Saturated:
     node = quantiser.node
     name = node.proto.output[0]
     quantises = node.op_type == "QuantizeLinear"
+    fields = origins.fields(node, name)
     return Saturated(
-        name=node.proto.name,
-        op_type=node.op_type,
-        output=name,
-        module=origins.module(node, name) or None,
+        **{**fields, "module": fields["module"] or None},
         share=share,
         ends=(quantiser.low.item(), quantiser.high.item()) if quantises else None,
         source=origins.source(node, name),

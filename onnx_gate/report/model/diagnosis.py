@@ -69,6 +69,11 @@ class GraphNode(Frozen):
     module: str | None = None
     operator: str = ""
 
+    @property
+    def node(self) -> GraphNode:
+        """The node itself, without what is known of it besides."""
+        return GraphNode.model_validate(self.model_dump(include={*GraphNode.model_fields}))
+
 
 class Nonfinite(GraphNode):
     """A node that makes NaN or an infinity (``made``), which PyTorch has not, of numbers.
