@@ -15,7 +15,7 @@ from onnx_gate.graph.graph import Graph, as_it_is
 from onnx_gate.graph.walk import nodes as nodes_of
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import Check, ModelResult
-from onnx_gate.report.model.diagnosis import Diagnosis, Evidence, GraphNode
+from onnx_gate.report.model.diagnosis import Diagnosis, Evidence
 from onnx_gate.report.model.headroom import Headroom, ValueRange
 from onnx_gate.report.story import headroom as words
 from onnx_gate.report.story.summary import failing
@@ -287,9 +287,7 @@ def _told(
                 agrees=headroom.shared,
             ),
         ),
-        node=GraphNode(
-            name=first.name, op_type=first.op_type, output=first.output, module=first.module
-        ),
+        node=first.node,
         source=first.source,
         note=words.remedy(headroom),
     )
@@ -297,13 +295,10 @@ def _told(
 
 
 def _finding(headroom: Headroom, more: str, severity: Any) -> Finding:
-    first = headroom.first
-    source = first.source if first is not None else None
     return codes.OG420.finding(
         f"{words.beyond(headroom)}{more}",
         severity=severity,
-        file=source.file if source is not None else None,
-        line=source.line if source is not None else None,
+        at=headroom.first.source if headroom.first is not None else None,
         data={"in_float32": list(headroom.in_float32), "outputs": headroom.outputs},
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_gate.errors import GateError
-from onnx_gate.findings.finding import ErrorKind, Finding, Severity
+from onnx_gate.findings.finding import ErrorKind, Finding, Placed, Severity
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Code:
         message: str,
         *,
         severity: Severity | None = None,
-        file: str | None = None,
-        line: int | None = None,
+        at: Placed | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> Finding:
         """Return a finding of this code; ``data`` is what later stations need of the message."""
@@ -50,8 +49,8 @@ class Code:
             code=self.code,
             severity=chosen,
             message=message,
-            file=file,
-            line=line,
+            file=None if at is None else at.file,
+            line=None if at is None else at.line,
             data=dict(data or {}),
         )
 

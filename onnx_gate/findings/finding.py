@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +13,18 @@ Severity = Literal["error", "warning", "note"]
 ErrorKind = Literal[
     "build", "export", "inspect", "runtime", "unverified", "crashed", "timeout", "memory"
 ]
+
+
+class Placed(Protocol):
+    """What has a place of the user's: a file, and mostly a line of it."""
+
+    @property
+    def file(self) -> str | None:
+        """The file, relative to the manifest's folder."""
+
+    @property
+    def line(self) -> int | None:
+        """The line, where it is one of them."""
 
 
 class Frozen(BaseModel):

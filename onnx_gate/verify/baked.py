@@ -64,8 +64,7 @@ def baked_size(
         f"the graph agrees with {spec.against} at the sizes it was exported with "
         f"({sizes_label(example)}) and with the same values at {sizes_label(same)} it does not, as in "
         f"every case at {others}: a size is baked into it{where}",
-        file=cause.file if cause is not None else None,
-        line=cause.line if cause is not None else None,
+        at=cause,
         data={"dims": dims}
         | ({"code": cause.data["code"]} if cause is not None and "code" in cause.data else {}),
     )

@@ -57,10 +57,7 @@ def placed(
         where = f" ({source.file}:{source.line})" if source is not None else ""
         first = f"{site.operator}{f' of {site.module}' if site.module else ''}{where}"
         yield codes.OG418.finding(
-            f"{finding.message}; first at {first}",
-            file=None if source is None else source.file,
-            line=None if source is None else source.line,
-            data={**finding.data, "first": first},
+            f"{finding.message}; first at {first}", at=source, data={**finding.data, "first": first}
         )
 
 

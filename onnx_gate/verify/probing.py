@@ -38,7 +38,7 @@ _REAL = "Real data or a generator that leads there makes it count"
 _HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
-def may_probe(checker: Checker, exported: Exported) -> bool:
+def may_probe(checker: Checker) -> bool:
     """Return whether there is something to compare, and inputs to begin with."""
     explorer = checker.explorer
     plain = checker.setting.spec.reference is None and not checker.setting.patterns
@@ -107,8 +107,7 @@ def finding_of(
     return codes.OG419.finding(
         f"{decisions.where(decision)}: {decision.operator} {decisions.beyond(decision)}, {reached}: with "
         f"such values put in, the file answers {actual} where PyTorch answers {expected}. {remedy(each)}",
-        file=None if source is None else source.file,
-        line=None if source is None else source.line,
+        at=source,
     )
 
 

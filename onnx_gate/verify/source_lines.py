@@ -175,13 +175,7 @@ def finding_at(
     known = dict(data or {})
     if own is not None and own.code:
         known["code"] = own.code
-    return code.finding(
-        message,
-        severity=severity,
-        file=own.file if own is not None else None,
-        line=own.line if own is not None else None,
-        data=known,
-    )
+    return code.finding(message, severity=severity, at=own, data=known)
 
 
 def workspace_of(reference: str | None) -> Path | None:

@@ -129,7 +129,7 @@ def verify(
     checker.explorer.opened = any(
         check.suite == REACHED and "rounding" in check.causes for check in result.checks
     )
-    if result.verdict == "pass" and may_probe(checker, exported):
+    if result.verdict == "pass" and may_probe(checker):
         result = probed(context, result, checker, exported, progress, own)
     result = _decided(spec, context, result)
     if explain is None:

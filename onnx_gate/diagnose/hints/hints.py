@@ -69,9 +69,4 @@ def _ask(rule: Rule, facts: DivergenceFacts) -> Hint:
 
 def _finding(code: Code, message: str, diagnosis: Diagnosis) -> Finding:
     source = None if code.about_file else diagnosis.source
-    return code.finding(
-        message,
-        severity="note",
-        file=source.file if source is not None else None,
-        line=source.line if source is not None else None,
-    )
+    return code.finding(message, severity="note", at=source)

@@ -22,7 +22,6 @@ from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.diagnosis import (
     Diagnosis,
     Evidence,
-    GraphNode,
     LayerCost,
     NodeError,
     Precision,
@@ -110,8 +109,7 @@ def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
             f"own inputs, {_others(suspect, precision.layers, _NO_OTHER)}: more noise than "
             f"{precision.dtype} explains. {cause}",
             severity="warning" if suspect.gain is None else "error",
-            file=suspect.source.file if suspect.source is not None else None,
-            line=suspect.source.line if suspect.source is not None else None,
+            at=suspect.source,
         ),
     )
 
@@ -122,12 +120,7 @@ def cut_off(precision: Precision) -> tuple[Finding, ...]:
     if worst is None:
         return ()
     return (
-        codes.OG420.finding(
-            _told_of_scale(worst, precision),
-            severity="warning",
-            file=worst.source.file if worst.source is not None else None,
-            line=worst.source.line if worst.source is not None else None,
-        ),
+        codes.OG420.finding(_told_of_scale(worst, precision), severity="warning", at=worst.source),
     )
 
 
@@ -191,22 +184,13 @@ def of_layers(
                 error=_share(worst.snr_db),
             ),
         ),
-        node=None
-        if elsewhere
-        else GraphNode(
-            name=worst.name, op_type=worst.op_type, output=worst.output, module=worst.module
-        ),
+        node=None if elsewhere else worst.node,
         cause=cause,
         remedy=remedy,
         source=None if elsewhere else worst.source,
         nodes=tuple(
             NodeError(
-                name=each.name,
-                op_type=each.op_type,
-                output=each.output,
-                module=each.module,
-                error=_share(each.total_db),
-                born=_share(each.snr_db),
+                **each.node.model_dump(), error=_share(each.total_db), born=_share(each.snr_db)
             )
             for each in ordered
         ),

@@ -49,7 +49,7 @@ def inspect_proto(
     """Return what can be seen in the graph alone, wherever its weights are."""
     root = workspace_of(spec.model)
     return [
-        *_shapes(exported.path, exported.proto),
+        *_shapes(exported.proto),
         *_opset(exported),
         *_inputs(spec, exported, reduced, root),
         *inspect_sizes(spec, exported, root),
@@ -86,7 +86,7 @@ def join_inputs(spec: ModelSpec, exported: Exported) -> dict[str, str]:
     return joined
 
 
-def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
+def _shapes(proto: onnx.ModelProto) -> Iterator[Finding]:
     try:
         onnx.shape_inference.infer_shapes(_light(proto), check_type=True, strict_mode=True)
     except Exception as error:
@@ -170,9 +170,8 @@ def _inputs(
                 yield codes.OG102.finding(
                     f"{dim!r} (axis {axis} of {name!r}) is declared dynamic and is the fixed "
                     f"size {size.dim_value} in the graph",
-                    file=_script(spec, root),
                     data={"dims": {dim: size.dim_value}, "writer": spec.writer},
-                )
+                ).model_copy(update={"file": _script(spec, root)})
 
 
 def _script(spec: ModelSpec, root: Path | None) -> str | None:
