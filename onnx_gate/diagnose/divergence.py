@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_graph import run_until
 from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
-from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.subject import Subject
 
@@ -61,12 +59,6 @@ class Divergence:
         """
         return not self.subject.runtime.engine.plain and not self.subject.check.refused
 
-    @property
-    def exporters(self) -> tuple[str, ...]:
-        """The exporters that a fresh export is tried with, the file's own first."""
-        traced = self.subject.exported.torch_exporter == "torchscript"
-        return ("torchscript", "dynamo") if traced else ("dynamo", "torchscript")
-
 
 def find_divergence(subject: Subject, store: ArrayStore, deadline: Deadline) -> Divergence:
     """Run the graph and take the output that diverged, or another that does where this one agrees.
@@ -75,7 +67,7 @@ def find_divergence(subject: Subject, store: ArrayStore, deadline: Deadline) -> 
     ``Refusal`` where PyTorch does not take the inputs.
     """
     graph = read_graph(subject.exported.proto, subject.exported.path)
-    runner = Runner(graph, _plain(subject), subject.folder)
+    runner = Runner(graph, subject.plain_runtime, subject.folder)
     feeds = subject.feeds()
     expected = subject.eager.run(subject.arrays).arrays
     names = graph.outputs[: len(expected)]
@@ -105,9 +97,3 @@ def find_divergence(subject: Subject, store: ArrayStore, deadline: Deadline) -> 
 
 def _other_dtype(actual: Value, expected: Array) -> bool:
     return isinstance(actual, np.ndarray) and actual.dtype != expected.dtype
-
-
-def _plain(subject: Subject) -> RuntimeSpec:
-    """Return the runtime that diverged, with optimisations off where it has such a level."""
-    plain = subject.runtime.plain()
-    return dataclasses.replace(plain, session_options={}) if plain else subject.runtime

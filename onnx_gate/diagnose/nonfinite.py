@@ -6,7 +6,6 @@ is at the end has made it of numbers.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -30,9 +29,8 @@ def first_nonfinite(subject: Subject) -> Nonfinite | None:
     graph = read_graph(subject.exported.proto, subject.exported.path)
     if subject.output >= len(graph.outputs):
         return None
-    plain = subject.runtime.plain()
-    runtime = dataclasses.replace(plain, session_options={}) if plain else subject.runtime
-    runner, values = Runner(graph, runtime, subject.folder), dict[str, Value](subject.feeds())
+    runner = Runner(graph, subject.plain_runtime, subject.folder)
+    values = dict[str, Value](subject.feeds())
     output = graph.outputs[subject.output]
     for node in graph.ancestors([output]):
         if not all(map(graph.is_constant, node.outputs)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,12 @@ class Subject:
     def half(self) -> str | None:
         """The dtype of half precision that the file computes in, ``None`` where it does not."""
         return self.reduced.dtype if self.reduced is not None and self.reduced.is_half else None
+
+    @property
+    def plain_runtime(self) -> RuntimeSpec:
+        """The runtime that diverged, with optimisations off where it has such a level."""
+        plain = self.runtime.plain()
+        return replace(plain, session_options={}) if plain else self.runtime
 
     def judged(self, actual: Array, arrays: Mapping[str, Array], expected: Array) -> Array:
         """Return an answer of the diverged output with PyTorch's elements where it is not judged.

@@ -61,9 +61,7 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
     subject = chain.subject
     right: Fresh | None = None
     own = subject.exported.torch_exporter
-    for exporter in (
-        ("torchscript", "dynamo") if own == "torchscript" else ("dynamo", "torchscript")
-    ):
+    for exporter in subject.exported.exporters:
         opset = subject.exported.opset if exporter == "torchscript" else None
         fresh = export_again(chain.bench, exporter, opset)
         name = f"a fresh export ({exporter})"

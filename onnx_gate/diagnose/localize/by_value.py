@@ -9,6 +9,7 @@ costs the most of all that a diagnosis does.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.localize.faulty import NO_NODE, FaultyNode, SearchResult, without_value
@@ -34,7 +35,7 @@ def search_by_value(divergence: Divergence) -> SearchResult:
     result = SearchResult(trace)
     subject, graph, output = divergence.subject, divergence.graph, divergence.output
     module = subject.eager.module
-    exporters = divergence.exporters
+    exporters: Sequence[str] = subject.exported.exporters
     try:
         if isinstance(module, FileModule):
             exporters = ()

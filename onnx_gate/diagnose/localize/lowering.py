@@ -84,4 +84,10 @@ def _expand(divergence: Divergence, traced: TracedValue, trace: Trace) -> None:
     same = [traced, *trace.find(traced.array)]
     called = next((t for t in same if t.call is not None), traced)
     decompose(called, trace, divergence.store)
-    lower(called, divergence.exporters[0], divergence.subject, trace, divergence.store)
+    lower(
+        called,
+        divergence.subject.exported.exporters[0],
+        divergence.subject,
+        trace,
+        divergence.store,
+    )

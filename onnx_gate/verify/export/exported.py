@@ -83,6 +83,12 @@ class Exported:
         own = next((each for each in _OF_TORCH if each == self.exporter), None)
         return own if own is not None else torch_exporter_of(self.proto)
 
+    @property
+    def exporters(self) -> tuple[TorchExporter, ...]:
+        """The exporters that a fresh export is tried with, the file's own first."""
+        traced = self.torch_exporter == "torchscript"
+        return ("torchscript", "dynamo") if traced else ("dynamo", "torchscript")
+
     def info(self) -> ExportInfo:
         """Return what the report says of the file."""
         operators: dict[str, int] = {}
