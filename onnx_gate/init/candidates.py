@@ -279,7 +279,7 @@ def _sizes(facts: Facts, chosen: Mapping[str, Guess]) -> Iterator[dict[str, int]
         dict.fromkeys(d for guess in chosen.values() for d in guess.shape if isinstance(d, str))
     )
     sides = [name for name in names if name in ("height", "width", "h", "w")]
-    options = [_options(facts, name) for name in names if name not in sides]
+    options = [_options(name) for name in names if name not in sides]
     rest = [name for name in names if name not in sides]
     for combination in itertools.product(*options):
         sizes = dict(zip(rest, combination, strict=True))
@@ -290,7 +290,7 @@ def _sizes(facts: Facts, chosen: Mapping[str, Guess]) -> Iterator[dict[str, int]
             yield {**sizes, **tall, **{each: width for each in sides if each not in tall}}
 
 
-def _options(facts: Facts, name: str) -> Sequence[int]:
+def _options(name: str) -> Sequence[int]:
     if name in _SIZES:
         return _SIZES[name]
     return (POSITIONS,) if re.match(r"seq|t|len|tok|past", name) else (5,)

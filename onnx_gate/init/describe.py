@@ -10,7 +10,7 @@ from onnx_gate.text import counted
 _HEADINGS = {"learned": "learned", "guessed": "guessed", "unknown": "could not know"}
 
 
-def lines(learned: Learned, reference: str, calls: int) -> list[str]:
+def lines(learned: Learned, calls: int) -> list[str]:
     """Return what is known of the inputs, and from where."""
     seen = f", after {counted(calls, 'recorded call')}" if calls else ""
     begin = f"{learned.name}, by {counted(learned.tries, 'call')} of forward{seen}:"

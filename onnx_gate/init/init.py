@@ -78,7 +78,7 @@ def init(options: InitOptions, say: Callable[[str], None]) -> bool:
         say(f"trying what forward of {reference} takes ...")
         learned = _ask(request, Learned)
         files = Files(manifest, name, reference, learned, stored(of_one_kind(calls)))
-        for line in describe.lines(learned, reference, len(calls)):
+        for line in describe.lines(learned, len(calls)):
             say(line)
         files.write()
     for line in files.lines():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 from onnx_gate.errors import UserError
 from onnx_gate.init.facts import Guess, Learned
 from onnx_gate.manifest import yaml_source
+from onnx_gate.manifest.change import WORDS, flow
 
 SCHEMA = "https://raw.githubusercontent.com/onnx-gate/onnx-gate/main/schema/onnx-gate.schema.json"
 _PLAIN = re.compile(r"[A-Za-z_][\w./:-]*")
 _LAYER = re.compile(r"(.+)\.\d+\.(?:key|value)")
-_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 def model_name(reference: str) -> str:
@@ -33,17 +32,17 @@ def entry(name: str, reference: str, learned: Learned) -> str:
     """Return the lines below ``models:`` for one model, indented by two."""
     lines = [f"  {_scalar(name)}:", f"    model: {_scalar(reference)}"]
     if learned.args:
-        lines.append(f"    args: {_flow(list(learned.args))}")
+        lines.append(f"    args: {flow(list(learned.args), _scalar)}")
     if learned.kwargs:
-        lines.append(f"    kwargs: {_flow(learned.kwargs)}")
+        lines.append(f"    kwargs: {flow(learned.kwargs, _scalar)}")
     lines.append("    inputs:")
     lines += [f"      {line}" for line in inputs(learned)]
     if learned.call:
-        lines.append(f"    call: {_flow(learned.call)}")
+        lines.append(f"    call: {flow(learned.call, _scalar)}")
     if learned.dims:
-        lines.append(f"    dims: {_flow(learned.dims)}")
+        lines.append(f"    dims: {flow(learned.dims, _scalar)}")
     if learned.recorded:
-        lines.append(f"    suites: {_flow(['typical', 'edges', f'{name}-calls'])}")
+        lines.append(f"    suites: {flow(['typical', 'edges', f'{name}-calls'], _scalar)}")
     return "\n".join(lines) + "\n"
 
 
@@ -52,7 +51,7 @@ def suite(name: str, learned: Learned) -> str | None:
     if not learned.recorded:
         return None
     files = learned.recorded[0] if len(learned.recorded) == 1 else list(learned.recorded)
-    return f"  {_scalar(f'{name}-calls')}: {{files: {_flow(files)}}}\n"
+    return f"  {_scalar(f'{name}-calls')}: {{files: {flow(files, _scalar)}}}\n"
 
 
 def inputs(learned: Learned) -> list[str]:
@@ -145,17 +144,9 @@ def shown(guess: Guess) -> str:
     return f"{{dtype: {guess.dtype}, shape: {shape}, range: [{low}, {high}]}}"
 
 
-def _flow(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(str(k))}: {_flow(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_flow(each) for each in value) + "]"
-    return _scalar(value)
-
-
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and (
-        (_PLAIN.fullmatch(value) and value.lower() not in _WORDS and not value.endswith(":"))
+        (_PLAIN.fullmatch(value) and value.lower() not in WORDS and not value.endswith(":"))
         or re.fullmatch(r"\w+ [-+*] \w+", value)
     ):
         return value

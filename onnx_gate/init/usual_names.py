@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from onnx_gate.init.facts import Facts, Guess, Layer
+from onnx_gate.init.facts import Bound, Facts, Guess, Layer
 
 _Names = Callable[[Facts], Iterable[Guess]]
+_Known = tuple[str, tuple[int | str, ...], tuple[Bound, Bound] | None]
 
 
 def shown(layer: Layer) -> str:
@@ -29,17 +30,6 @@ def _tokens(facts: Facts, dim: str = "seq") -> Iterator[Guess]:
         yield Guess("int64", ("batch", dim), (0, vocabulary - 1), f"config.vocab_size {vocabulary}")
 
 
-def _mask(facts: Facts) -> Iterator[Guess]:
-    why = "what a mask is called"
-    yield Guess("int64", ("batch", "seq"), (0, 1), why)
-    yield Guess("bool", ("batch", "seq"), None, why)
-    yield Guess("float32", ("batch", "seq"), (0, 1), why)
-    yield Guess("float32", ("seq", "seq"), None, why)
-    yield Guess("bool", ("seq", "seq"), None, why)
-    yield Guess("int64", ("batch", "height", "width"), (0, 1), why)
-    yield Guess("bool", ("batch", "height", "width"), None, why)
-
-
 def _states(facts: Facts) -> Iterator[Guess]:
     for layer in facts.layers:
         if layer.state is not None:
@@ -47,25 +37,11 @@ def _states(facts: Facts) -> Iterator[Guess]:
             yield Guess("float32", (count, "batch", width), why=f"a state of {shown(layer)}")
 
 
-def _adjacency(_: Facts) -> Iterator[Guess]:
-    why = "what a matrix of neighbours is called"
-    yield Guess("float32", ("batch", "seq", "seq"), (0, 1), why)
-    yield Guess("float32", ("seq", "seq"), (0, 1), why)
-
-
 def _columns(facts: Facts) -> Iterator[Guess]:
     sizes = [layer.size for layer in facts.layers if layer.kind == "Embedding"]
     if sizes:
         bounds = (0, min(sizes) - 1)
         yield Guess("int64", ("batch", len(sizes)), bounds, "a column for each of the tables")
-
-
-def _numbers(_: Facts) -> Iterator[Guess]:
-    yield Guess("float32", ("batch", 16), why="what columns of numbers are called")
-
-
-def _lengths(_: Facts) -> Iterator[Guess]:
-    yield Guess("int64", ("batch",), (1, "seq"), "what lengths are called")
 
 
 def _image(facts: Facts) -> Iterator[Guess]:
@@ -76,11 +52,6 @@ def _image(facts: Facts) -> Iterator[Guess]:
             yield Guess(
                 "float32", ("batch", each, "height", "width"), why="what an image is called"
             )
-
-
-def _wave(facts: Facts) -> Iterator[Guess]:
-    yield Guess("float32", ("batch", "samples"), why="what sound is called")
-    yield Guess("float32", ("batch", 1, "samples"), why="what sound is called")
 
 
 def _spectrum(facts: Facts) -> Iterator[Guess]:
@@ -99,22 +70,11 @@ def _latent(facts: Facts) -> Iterator[Guess]:
         yield Guess("float32", ("batch", channels, *sides), why="config.in_channels, sample_size")
 
 
-def _time(facts: Facts) -> Iterator[Guess]:
-    why = "what the step of a diffusion is called"
-    yield Guess("int64", ("batch",), (0, 999), why)
-    yield Guess("float32", ("batch",), (0, 1), why)
-    yield Guess("float32", ("batch", 1), (0, 1), why)
-
-
 def _condition(facts: Facts) -> Iterator[Guess]:
     for key in ("cross_attention_dim", "joint_attention_dim", "caption_channels", "hidden_size"):
         width = facts.config.get(key)
         if isinstance(width, int):
             yield Guess("float32", ("batch", "context", width), why=f"config.{key}")
-
-
-def _edge_index(facts: Facts) -> Iterator[Guess]:
-    yield Guess("int64", (2, "edges"), (0, "nodes - 1"), "what edges of a graph are called")
 
 
 def is_graph(facts: Facts) -> bool:
@@ -141,24 +101,59 @@ def _nodes(facts: Facts) -> Iterator[Guess]:
                 yield Guess("float32", ("nodes", layer.size), why=why)
 
 
+def _always(why: str, *known: _Known) -> _Names:
+    """Return guesses that nothing of the module decides: dtypes, shapes and ranges."""
+    guesses = [Guess(*each, why) for each in known]
+    return lambda _: guesses
+
+
 # Names that say more than the layers that an input reaches in the end.
 SURE = r"(.*_)?(mask|padding|lengths?|lens)|[hc]_?0|[hc]x|h(idden)?_?state|timesteps?|t|adj.*"
+_ADJACENCY = _always(
+    "what a matrix of neighbours is called",
+    ("float32", ("batch", "seq", "seq"), (0, 1)),
+    ("float32", ("seq", "seq"), (0, 1)),
+)
+_MASK = _always(
+    "what a mask is called",
+    ("int64", ("batch", "seq"), (0, 1)),
+    ("bool", ("batch", "seq"), None),
+    ("float32", ("batch", "seq"), (0, 1)),
+    ("float32", ("seq", "seq"), None),
+    ("bool", ("seq", "seq"), None),
+    ("int64", ("batch", "height", "width"), (0, 1)),
+    ("bool", ("batch", "height", "width"), None),
+)
+_TIME = _always(
+    "what the step of a diffusion is called",
+    ("int64", ("batch",), (0, 999)),
+    ("float32", ("batch",), (0, 1)),
+    ("float32", ("batch", 1), (0, 1)),
+)
+_NUMBERS = _always("what columns of numbers are called", ("float32", ("batch", 16), None))
+_LENGTHS = _always("what lengths are called", ("int64", ("batch",), (1, "seq")))
+_WAVE = _always(
+    "what sound is called",
+    ("float32", ("batch", "samples"), None),
+    ("float32", ("batch", 1, "samples"), None),
+)
+_EDGE_INDEX = _always("what edges of a graph are called", ("int64", (2, "edges"), (0, "nodes - 1")))
 _NAMES: tuple[tuple[str, _Names], ...] = (
     (r"[hc]_?0|[hc]x|h(idden)?_?state|state", _states),
-    (r"adj(acency)?(_matrix)?", _adjacency),
+    (r"adj(acency)?(_matrix)?", _ADJACENCY),
     (r"(x_)?(sparse|categ.*|cats?)(_features|_ids|_x)?", _columns),
-    (r"(x_)?(cont|num|dense)(inuous|er|eric|erical)?(_features|_x)?", _numbers),
+    (r"(x_)?(cont|num|dense)(inuous|er|eric|erical)?(_features|_x)?", _NUMBERS),
     (r"(input_)?ids|input_tokens|tokens", _tokens),
     (r"decoder_input_ids", lambda facts: _tokens(facts, "target")),
-    (r"(.*_)?(mask|padding)", _mask),
-    (r"(.*_)?(lengths?|lens)", _lengths),
+    (r"(.*_)?(mask|padding)", _MASK),
+    (r"(.*_)?(lengths?|lens)", _LENGTHS),
     (r"pixel_values|images?|imgs?|image_tensor|picture", _image),
-    (r"input_values|wave(form)?s?|audio|speech|signal", _wave),
+    (r"input_values|wave(form)?s?|audio|speech|signal", _WAVE),
     (r"input_features|mels?|spectrogram", _spectrum),
     (r"sample|hidden_states|latents?", _latent),
-    (r"timesteps?|t|time_?steps?", _time),
+    (r"timesteps?|t|time_?steps?", _TIME),
     (r"encoder_hidden_states", _condition),
-    (r"edge_index", _edge_index),
+    (r"edge_index", _EDGE_INDEX),
     (r"edge_(weights?|attr|features)", _edge_values),
     (r"batch", _graph_of_node),
     (r"x|node_features", _nodes),

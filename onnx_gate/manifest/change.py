@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,8 @@ from onnx_gate.manifest.values.tolerances import Tolerance, TopK
 from onnx_gate.text import quote
 
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*")
-_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+# Texts that YAML 1.1 reads as something else.
+WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 @dataclass(frozen=True)
@@ -189,17 +190,22 @@ def written(text: str, path: Path, model: str, changes: Sequence[KeyChange]) -> 
     return mark + (new.replace("\n", "\r\n") if windows else new)
 
 
-def flow(value: object) -> str:
-    """Return plain data as YAML on one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{flow(str(k))}: {flow(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+def _scalar(value: object) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in WORDS:
         return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value)
+
+
+def flow(value: object, scalar: Callable[[Any], str] = _scalar) -> str:
+    """Return plain data as YAML on one line; what is in no brackets as ``scalar`` has it."""
+    if isinstance(value, Mapping):
+        pairs = (f"{scalar(str(k))}: {flow(v, scalar)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(flow(each, scalar) for each in value) + "]"
+    return scalar(value)
 
 
 class _CannotBeWritten(Exception):
