@@ -8,10 +8,10 @@ from onnx_gate.manifest import ManifestError
 from onnx_gate.report.model import Counts, ManifestInfo, Problem, Report, Run, Sandbox, Shard
 
 
-def of_manifest(error: ManifestError, file: str | None = None) -> tuple[Problem, ...]:
-    """Return a problem for each mistake; ``file`` is the manifest's path in the repository."""
+def of_manifest(error: ManifestError) -> tuple[Problem, ...]:
+    """Return a problem for each mistake."""
     return tuple(
-        Problem(message=each.message, file=file, line=each.line, column=each.column, path=each.path)
+        Problem(message=each.message, line=each.line, column=each.column, path=each.path)
         for each in error.problems
     )
 

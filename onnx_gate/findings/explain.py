@@ -14,13 +14,13 @@ WIDTH = 88
 _LABELS = {"yaml": "onnx-gate.yml:", "text": "onnx-gate says:"}
 
 
-def explanation(code: str, width: int = WIDTH) -> str:
+def explanation(code: str) -> str:
     """Return the text for a terminal; raises ``UserError`` for an unknown code."""
     entry = CATALOGUE.get(code.upper())
     if entry is None:
         hint = f"; did you mean {near}?" if (near := _nearest(code.upper())) else ""
         raise UserError(f"no finding has the code {code!r}{hint} (onnx-gate explain lists them)")
-    return plain(entry, width)
+    return plain(entry)
 
 
 def _nearest(code: str) -> str:

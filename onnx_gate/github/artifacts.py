@@ -56,7 +56,7 @@ def download_report(
     return read_member(archive, REPORT, max_bytes)
 
 
-def find_baseline(client: Client, context: RunContext, name: str = ARTIFACT) -> Artifact | None:
+def find_baseline(client: Client, context: RunContext) -> Artifact | None:
     """Return the report of the last completed push to the default branch, if there is one.
 
     One that failed has verdicts and errors to compare with, too: where the branch is broken, what
@@ -71,7 +71,7 @@ def find_baseline(client: Client, context: RunContext, name: str = ARTIFACT) -> 
         return None
     for run in _pushes(client, context, str(workflow)):
         try:
-            report = download_report(client, context.repository, run["id"], name)
+            report = download_report(client, context.repository, run["id"])
         except UserError:
             continue
         if report is not None:

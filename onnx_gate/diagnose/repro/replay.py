@@ -95,7 +95,7 @@ def replay(folder: Path, spec: RuntimeSpec, limits: Limits) -> tuple[Replayed, .
     Raises ``UserError`` where the folder cannot be read, or the runtime cannot be had. A runtime
     that refuses the model is a result.
     """
-    path, model, data_sets = read_folder(folder)
+    path, _, data_sets = read_folder(folder)
     try:
         session = open_session(path, spec)
     except GateError as error:
@@ -103,9 +103,7 @@ def replay(folder: Path, spec: RuntimeSpec, limits: Limits) -> tuple[Replayed, .
             raise
         return tuple(_refused(data.name, str(error)) for data in data_sets)
     try:
-        return tuple(
-            result for data in data_sets for result in _replay_one(session, model, data, limits)
-        )
+        return tuple(result for data in data_sets for result in _replay_one(session, data, limits))
     finally:
         session.close()
 
@@ -200,9 +198,7 @@ def _tensor(path: Path) -> tuple[str, Array]:
     return proto.name, array
 
 
-def _replay_one(
-    session: Session, model: onnx.ModelProto, data: DataSet, limits: Limits
-) -> Iterator[Replayed]:
+def _replay_one(session: Session, data: DataSet, limits: Limits) -> Iterator[Replayed]:
     feeds = _feeds(session, data)
     try:
         answers = [np.asarray(answer) for answer in session.run(feeds)]
