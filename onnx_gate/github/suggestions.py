@@ -21,7 +21,7 @@ from onnx_gate.github.own import NEEDS, delete_comment, normal, own_comments
 from onnx_gate.github.run_context import PullRequest
 from onnx_gate.report.model import Report
 from onnx_gate.report.model.remedy import LineEdit
-from onnx_gate.report.render.escape import code, inline
+from onnx_gate.report.render.escape import code, fence_of, inline
 from onnx_gate.report.story.remedied import TriedRemedy, tried
 
 MOST = 10
@@ -56,8 +56,7 @@ class Suggestion:
     def body(self) -> str:
         """The Markdown of the review comment, in a fence that nothing in it can end."""
         text = "".join(f"{line}\n" for line in self.new)
-        runs = [len(run) for run in re.findall(r"`+", text)]
-        marks = "`" * max(3, max(runs, default=0) + 1)
+        marks = fence_of(text)
         return f"{self.sentence}\n\n{marks}suggestion\n{text}{marks}"
 
 

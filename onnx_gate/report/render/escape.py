@@ -81,9 +81,14 @@ def fence(text: object, language: str = "text", lines: int = 40) -> Markup:
     # A program that looks for a comment in the text finds none of ours.
     body = "\n".join(kept).replace("<!--", f"<!{_BREAK}--")
     body = re.sub(f"`{{{_TICKS},}}", "`" * (_TICKS - 1) + "…", body)
-    runs = [len(run) for run in re.findall(r"`+", body)]
-    marks = "`" * max(3, max(runs, default=0) + 1)
+    marks = fence_of(body)
     return Markup(f"{marks}{language}\n{body}\n{marks}")
+
+
+def fence_of(body: str) -> str:
+    """Return the marks of a fence that nothing in a text can end."""
+    runs = [len(run) for run in re.findall(r"`+", body)]
+    return "`" * max(3, max(runs, default=0) + 1)
 
 
 def _entities(line: str) -> str:
