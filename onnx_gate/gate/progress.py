@@ -78,20 +78,17 @@ class NoProgress:
         """Nothing to take down."""
 
 
-class PlainProgress:
-    """One line per finished model, and the end of its log where there is one to show."""
+class PlainProgress(NoProgress):
+    """One line per finished model, and the end of its log where there is one to show.
+
+    Of what comes before nothing: the lines of models that run side by side would only interleave.
+    """
 
     def __init__(self, console: Console, total: int, *, github_actions: bool = False) -> None:
         self._console = console
         self._total = total
         self._github = github_actions
         self._done = 0
-
-    def started(self, name: str) -> None:
-        """Say nothing: the lines of models that run side by side would only interleave."""
-
-    def stage(self, name: str, stage: str, step: str = "") -> None:
-        """Say nothing, as for ``started``."""
 
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
         """Print the verdict and, fenced, the log."""
@@ -108,9 +105,6 @@ class PlainProgress:
     def aside(self, line: str) -> None:
         """Print the line."""
         self._print(Text(_unobeyed(line)))
-
-    def close(self) -> None:
-        """Nothing to take down."""
 
     def _print(self, text: Text) -> None:
         # A line that Rich wraps could go on with "::".
