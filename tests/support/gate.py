@@ -90,3 +90,17 @@ def run_few(folder: Path, models: str, entries: Mapping[str, str]) -> dict[str, 
     report = folder / "onnx-gate-report" / "report.json"
     assert report.exists(), finished.stdout + finished.stderr
     return {model.name: model for model in read_report(report).models}
+
+
+def run_twins(folder: Path, models: str, inputs: Mapping[str, str]) -> dict[str, ModelResult]:
+    """Verify each class of ``models``, by its ``inputs``, in the two files that ``models`` writes of it.
+
+    Its functions ``wrong`` and ``right`` do. ``Bent`` is verified as ``bent-wrong`` and ``bent-right``.
+    """
+    entries = {
+        f"{name.lower()}-{kind}": f"model: models.py:{name}, inputs: {given}, "
+        f'export: {{exporter: "models.py:{kind}"}}'
+        for name, given in inputs.items()
+        for kind in ("wrong", "right")
+    }
+    return run_few(folder, models, entries)

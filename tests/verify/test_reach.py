@@ -11,7 +11,7 @@ import torch
 from onnx_gate.report.model import ModelResult
 from onnx_gate.report.story.extent import describe
 from onnx_gate.verify.reach.leaves import InputLeaves
-from tests.support.gate import run_few
+from tests.support.gate import run_few, run_twins
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -693,13 +693,7 @@ INPUTS = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
-    entries = {
-        f"{name.lower()}-{kind}": f"model: models.py:{name}, inputs: {inputs}, "
-        f'export: {{exporter: "models.py:{kind}"}}'
-        for name, inputs in INPUTS.items()
-        for kind in ("wrong", "right")
-    }
-    return run_few(Path(tmp_path_factory.mktemp("reach")), MODELS, entries)
+    return run_twins(Path(tmp_path_factory.mktemp("reach")), MODELS, INPUTS)
 
 
 @pytest.mark.parametrize("name", [name.lower() for name in INPUTS])

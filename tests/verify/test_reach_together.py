@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.report.model import ModelResult
-from tests.support.gate import run_few
+from tests.support.gate import run_twins
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -71,13 +71,7 @@ INPUTS = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
-    entries = {
-        f"{name.lower()}-{kind}": f"model: models.py:{name}, inputs: {inputs}, "
-        f'export: {{exporter: "models.py:{kind}"}}'
-        for name, inputs in INPUTS.items()
-        for kind in ("wrong", "right")
-    }
-    return run_few(Path(tmp_path_factory.mktemp("together")), MODELS, entries)
+    return run_twins(Path(tmp_path_factory.mktemp("together")), MODELS, INPUTS)
 
 
 @pytest.mark.parametrize(("name", "case"), [("quantiles", "sort"), ("channel", "large")])
