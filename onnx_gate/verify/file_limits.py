@@ -63,6 +63,20 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
     checker.explorer.lengths = sorted(lengths)
     checker.explorer.other_tables = other_tables
     checker.explorer.besides = partial(limits_besides, checker.setting, graph)
+    checker.explorer.tables = partial(_stored, exported, checker.setting.eager.module)
+
+
+def _stored(exported: Exported, module: nn.Module) -> Sequence[Array]:
+    """Return what a file stores, and the file in the module's place if it is one, in lines."""
+    protos = [(exported.proto, exported.path)]
+    if isinstance(module, FileModule):
+        protos.append((onnx.load(str(module.path), load_external_data=False), module.path))
+    return [
+        array_of(tensor, path.parent)
+        for proto, path in protos
+        for tensor in constants(proto).values()
+        if len(tensor.dims) and tensor.data_type != onnx.TensorProto.STRING
+    ]
 
 
 def _has_other_tables(exported: Exported, module: nn.Module) -> bool:

@@ -40,7 +40,7 @@ class Explorer:
     ``weights`` are the file's: the rows of those that are not the module's are all to be read.
     ``other_tables``: the file has tables that another file, which it is held against, has not.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
-    limits that the file alone has, from the values of a case.
+    limits that the file alone has, from the values of a case, ``tables`` are what it stores.
     """
 
     spec: ModelSpec
@@ -54,6 +54,7 @@ class Explorer:
     other_tables: bool = False
     opened: bool = False
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
+    tables: Callable[[], Sequence[Array]] = tuple
     _before: frozenset[DecisionSite] | None = None
 
     def __post_init__(self) -> None:
@@ -148,6 +149,7 @@ class Explorer:
             self.lengths,
             self.other_tables or (self.weights is not None and bool(self.weights.unknown)),
             self.made.keys(),
+            self.tables(),
         )
         for draft in search.cases():
             if draft.id not in self.made:

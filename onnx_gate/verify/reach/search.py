@@ -35,6 +35,7 @@ from onnx_gate.verify.reach.kept_rows import KeptRows
 from onnx_gate.verify.reach.margins import ORDERINGS
 from onnx_gate.verify.reach.missing import missing, strewn
 from onnx_gate.verify.reach.onwards import onwards
+from onnx_gate.verify.reach.own_lines import OwnLines
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
 from onnx_gate.verify.reach.seek import RAISERS
@@ -59,7 +60,7 @@ class CaseSearch:
 
     ``numbers`` are those that the export names of sizes, ``lengths`` those at which its types end.
     ``unknown``: the file has weights that are none of the module's, whose rows are all to be read. What
-    is in ``made`` has its name already.
+    is in ``made`` has its name already. ``tables`` are those of files beside the module's.
     """
 
     spec: ModelSpec
@@ -71,6 +72,7 @@ class CaseSearch:
     lengths: Sequence[int]
     unknown: bool
     made: Collection[str]
+    tables: Sequence[Array] = ()
 
     @property
     def _kept(self) -> KeptRows:
@@ -242,6 +244,16 @@ class CaseSearch:
         with self.purse.least(_OWED_TO_TABLES):
             for draft in every.extremes(self.purse):
                 yield from self._told(draft.parts, draft.arrays, draft.sizes)
+            yield from self._lines()
+
+    def _lines(self) -> Iterator[Case]:
+        """Yield rows that have lines of what is stored, where inputs have lines as long."""
+        stack = self._stack
+        if stack is None:
+            return
+        own = OwnLines(self.inputs, self.base, self.known, self.tables)
+        for name, rows in own.rows(self.watcher.eager.module, stack, self.purse):
+            yield from self._rows(("lines", name), rows, stack)
 
     def _least(self) -> AbstractContextManager[None]:
         """Spend something where the file may do otherwise, however short the run is."""

@@ -1,0 +1,165 @@
+"""Inputs made of lines that a module or its file stores, as a memory has its items.
+
+Whoever keeps items holds a whole line of an input against each: a nearest neighbour is at distance 0, a
+memory has the answer, `(x == items).all(-1)` is true. No draw comes to an item, however often each of its
+elements is drawn. So what is stored in lines as long as an input's is given as such: each as it is, and
+then with one element moved, as who compares all of them but the last is told by that one alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from onnx_gate.runtimes import state
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.drawn import BATCHES, FEW, DrawnInputs
+from onnx_gate.verify.reach.passes import CASES
+from onnx_gate.verify.reach.purse import Purse
+from onnx_gate.verify.reach.sites import MOST_ROWS
+from onnx_gate.verify.reach.stack import Stack
+
+# An input, and the rows of all that have lines of it.
+Rows = tuple[str, Mapping[str, Array]]
+# Of an element that is moved by more than rounding: as its constants are, by one part in sixteen.
+_STEP = 1 / 16
+
+
+def tables_of(module: nn.Module) -> Iterator[Array]:
+    """Yield what a module keeps, buffers first: those who keep items do so there."""
+    for tensor in (*state.buffers(module), *state.parameters(module)):
+        # What cannot be looked at is left out.
+        with suppress(Exception):
+            if tensor.ndim:
+                yield to_array(tensor[_some(len(tensor))])
+
+
+def lines_of_tables(tables: Iterable[Array], row: Array, domain: Domain) -> list[Array]:
+    """Return the different lines of tables that a ``row`` of an input may have, by their lengths.
+
+    They have as much of the row's shape as the table's has in the end. Each table's first come before
+    any table's second.
+    """
+    found: dict[tuple[int, ...], list[Array]] = {}
+    for table in tables:
+        shape = _alike(table.shape, row.shape)
+        if math.prod(shape) < 2 or not _of_kind(table, row):
+            continue
+        lines = table.reshape(-1, math.prod(shape))
+        lines = lines[_some(len(lines))]
+        exact = lines.astype(row.dtype)
+        with np.errstate(invalid="ignore"):
+            inside = ((lines >= domain.low) & (lines <= domain.high)).all(axis=1)
+        if inside.any():
+            found.setdefault(shape, []).append(exact[inside])
+    return [_in_turn(parts) for parts in found.values()]
+
+
+@dataclass(frozen=True)
+class OwnLines:
+    """Makes rows of inputs that have such lines, of a case and what is ``known`` of its inputs.
+
+    ``tables`` are those of the files beside the module's.
+    """
+
+    inputs: DrawnInputs
+    base: Case
+    known: Mapping[str, Domain]
+    tables: Sequence[Array]
+
+    def rows(self, module: nn.Module, stack: Stack, purse: Purse) -> Iterator[Rows]:
+        """Yield rows for each input that has lines as long as those of a table."""
+        one = stack.first(self.base.arrays)
+        for name in (n for n in self.known if n in stack.axes and one[n][0].size):
+            row, domain = one[name][0], self.known[name]
+            tables = itertools.chain(tables_of(module), self.tables)
+            for lines in lines_of_tables(tables, row, domain):
+                count = self._count(_wanted(lines, row), stack, purse)
+                if count:
+                    yield name, _filled(one, name, lines, count, domain, stack)
+
+    def _count(self, wanted: int, stack: Stack, purse: Purse) -> int:
+        if stack.passes:
+            return min(wanted, CASES)
+        tried = sorted({n for n in (wanted, *BATCHES, *FEW) if n <= wanted}, reverse=True)
+        sizes = self.inputs.largest_batch(self.base, purse.affords, tried)
+        rows = self.inputs.batch
+        return next((size for dim, size in (sizes or {}).items() if dim in rows), 0)
+
+
+def _wanted(lines: Array, row: Array) -> int:
+    """Return how many rows have each line, and again moved, and each element of one moved both ways."""
+    count: int = max(2 * len(lines), 1 + 2 * lines.shape[1])
+    places = row.size // int(lines.shape[1])
+    return count if places == 1 else 2 * math.ceil(count / (1 + places))
+
+
+def _filled(
+    one: Mapping[str, Array], name: str, lines: Array, rows: int, domain: Domain, stack: Stack
+) -> dict[str, Array]:
+    """Return so many rows like ``one``, in which an input is made of lines, or each second time has one."""
+    arrays = {n: np.repeat(a, rows, axis=0) if n in stack.axes else a for n, a in one.items()}
+    made = arrays[name].reshape(rows, -1, lines.shape[1])
+    places, first = made.shape[1], 0
+    for number in range(rows):
+        single = number % 2 == 1 and places > 1
+        at = [number // 2 % places] if single else list(range(places))
+        made[number, at] = _moved(lines, first + np.arange(len(at)), domain)
+        first += len(at)
+    return arrays
+
+
+def _moved(lines: Array, numbers: Array, domain: Domain) -> Array:
+    """Return lines by their numbers, which go on behind the last with one element moved."""
+    turn, at = numbers // len(lines), numbers % len(lines)
+    made: Array = lines[at]
+    column = (turn - 1 + at) % lines.shape[1]
+    own = made[np.arange(len(made)), column]
+    even = (turn + at) % 2 == 0
+    if domain.is_float:
+        wide = own.astype(np.float64)
+        step = np.maximum(np.abs(wide), 1.0) * np.where(even, _STEP, np.finfo(own.dtype).eps)
+        other = np.clip(wide + np.where(turn % 4 < 2, step, -step), domain.low, domain.high)
+    else:
+        low, high = domain.ends
+        other = np.clip(own.astype(np.int64) + np.where(even, 1, -1), low, high)
+    made[np.arange(len(made)), column] = np.where(turn > 0, other.astype(own.dtype), own)
+    return made
+
+
+def _alike(table: tuple[int, ...], row: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in which both end."""
+    count = 0
+    while count < min(len(table), len(row)) and table[-1 - count] == row[-1 - count]:
+        count += 1
+    return row[len(row) - count :]
+
+
+def _of_kind(table: Array, row: Array) -> bool:
+    whole = "iu"
+    return table.dtype.kind == row.dtype.kind == "f" or (
+        table.dtype.kind in whole and row.dtype.kind in whole
+    )
+
+
+def _in_turn(parts: list[Array]) -> Array:
+    lines = np.concatenate(parts)
+    rank = np.concatenate([np.arange(len(part)) for part in parts])
+    lines = lines[np.argsort(rank, kind="stable")]
+    _, first = np.unique(lines, axis=0, return_index=True)
+    return lines[np.sort(first)][:MOST_ROWS]
+
+
+def _some(rows: int) -> Any:
+    """Return which of so many rows stand for all: those that are gone to one by one, spread over them."""
+    return np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(np.int64)
