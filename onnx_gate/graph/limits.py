@@ -19,6 +19,7 @@ EQUAL = "Equal"
 _COMPARED = frozenset(
     ("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Clip", "Relu", EQUAL)
 )
+_QUANTISED = "QuantizeLinear"
 # What has states, which may climb with every step that there is.
 LOOPED = frozenset(("RNN", "LSTM", "Loop", "Scan"))
 _LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
@@ -78,6 +79,9 @@ def limits_of_values(graph: Graph) -> Iterator[FileLimit]:
             yield FileLimit(made.op_type, tuple(_back(graph, made.inputs[0], end)), made.outputs[0])
         if node.op_type in LOOPED and node.proto.domain in ("", "ai.onnx"):
             yield from _of_states(graph, node)
+        if node.op_type == _QUANTISED and node.proto.domain in ("", "ai.onnx"):
+            for number in dict.fromkeys(_saturated(graph, node)):
+                yield FileLimit(node.op_type, tuple(_back(graph, node.inputs[0], number)))
         if node.op_type in _COMPARED and node.proto.domain in ("", "ai.onnx"):
             for name in graph.depends_on_input(node):
                 for number in dict.fromkeys(_numbers(graph, node)):
@@ -136,6 +140,20 @@ def _of_states(graph: Graph, node: Node) -> Iterator[FileLimit]:
                     for number in dict.fromkeys(_numbers(body, each)):
                         made = names[left[value]]
                         yield FileLimit(node.op_type, tuple(_onwards(graph, made, number)))
+
+
+def _saturated(graph: Graph, node: Node) -> Iterator[float]:
+    """Yield the ends of what a value is quantised to."""
+    scales, zeros = stored(graph, node.inputs[1]), np.zeros(1, np.uint8)
+    given = stored(graph, node.inputs[2]) if len(node.inputs) > 2 else zeros
+    if scales is None or given is None or given.dtype.kind not in "iu":
+        return
+    if given.size != scales.size:
+        return
+    ends = np.iinfo(given.dtype.name)
+    for end in (ends.min, ends.max):
+        for scale, zero in zip(scales.reshape(-1), given.reshape(-1), strict=True):
+            yield (end - int(zero)) * float(scale)
 
 
 def _onwards(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -27,6 +27,7 @@ from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.verify.checks import Checker, ModuleSetting
 from onnx_gate.verify.export.exported import LARGEST_AREA, Exported
 from onnx_gate.verify.probing import MOST_BYTES
+from onnx_gate.verify.reach.file_sides import DecidingFile
 from onnx_gate.verify.reach.probe import EXACT, Alike
 from onnx_gate.verify.reach.shown import Call, Limits, Place
 from onnx_gate.verify.reach.sites import DecisionSite
@@ -45,9 +46,11 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
     What PyTorch's own exporters write decides what the module does, and a file in fewer bits computes
     other values than it.
     """
-    if exported.exporter in EXPORTERS or checker.setting.reduced is not None:
+    if exported.exporter in EXPORTERS or exported.size > MOST_BYTES:
         return
-    if exported.size > MOST_BYTES:
+    if isinstance(checker.setting.eager.module, FileModule):
+        checker.explorer.files = partial(_deciding, checker.setting)
+    if checker.setting.reduced is not None:
         return
     try:
         # Not every exporter writes down what its values are.
@@ -64,6 +67,24 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
     checker.explorer.other_tables = other_tables
     checker.explorer.besides = partial(limits_besides, checker.setting, graph)
     checker.explorer.tables = partial(_stored, exported, checker.setting.eager.module)
+
+
+def _deciding(setting: ModuleSetting, arrays: Mapping[str, Array]) -> Iterator[DecidingFile]:
+    """Yield the files that decide, where one is in the module's place: that one first.
+
+    One in fewer bits than it saturates where it was not calibrated, as it is meant to.
+    """
+    module = setting.eager.module
+    assert isinstance(module, FileModule)
+    files = [(module.path, module.inputs)]
+    if setting.reduced is None:
+        files.append((setting.path, dict(setting.graph_inputs)))
+    for path, inputs in files:
+        try:
+            yield DecidingFile(path, inputs, setting.threads, arrays)
+        except Exception as error:
+            # Not every file can be cut into parts, and that costs no verdict.
+            tracebacks.write(error)
 
 
 def _stored(exported: Exported, module: nn.Module) -> Sequence[Array]:

@@ -35,6 +35,13 @@ def test_a_limit_of_a_negative_is_the_negative_of_one() -> None:
     assert [*found] == [FileLimit("Max", (("less", -3.0), ("x", 3.0)))]
 
 
+def test_the_ends_of_a_quantised_type_are_limits() -> None:
+    nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])]
+    stored = {"scale": np.float32(0.5), "zero": np.uint8(3)}
+    found = limits_of_values(_graph(nodes, stored))
+    assert [each.values for each in found] == [(("x", -1.5),), (("x", 126.0),)]
+
+
 @pytest.mark.parametrize("activation", ["Relu", "Tanh"])
 def test_the_clip_of_a_layer_of_relus_is_a_limit_of_its_states(activation: str) -> None:
     nodes = [

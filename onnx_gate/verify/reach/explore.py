@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.reach.computed import learn_computed
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.drawn import DrawnInputs
+from onnx_gate.verify.reach.file_sides import DecidingFile
 from onnx_gate.verify.reach.purse import LARGEST, Purse, count, pairs_of
 from onnx_gate.verify.reach.search import CaseSearch, domains_at
 from onnx_gate.verify.reach.shown import Limits
@@ -40,7 +41,8 @@ class Explorer:
     ``weights`` are the file's: the rows of those that are not the module's are all to be read.
     ``other_tables``: the file has tables that another file, which it is held against, has not.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
-    limits that the file alone has, from the values of a case, ``tables`` are what it stores.
+    limits that the file alone has, from the values of a case, ``tables`` are what it stores. ``files``
+    are those whose decisions nothing watches.
     """
 
     spec: ModelSpec
@@ -55,6 +57,7 @@ class Explorer:
     opened: bool = False
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     tables: Callable[[], Sequence[Array]] = tuple
+    files: Callable[[Mapping[str, Array]], Iterable[DecidingFile]] = lambda arrays: ()
     _before: frozenset[DecisionSite] | None = None
 
     def __post_init__(self) -> None:
@@ -150,6 +153,7 @@ class Explorer:
             self.other_tables or (self.weights is not None and bool(self.weights.unknown)),
             self.made.keys(),
             self.tables(),
+            partial(self.files, base.arrays),
         )
         for draft in search.cases():
             if draft.id not in self.made:

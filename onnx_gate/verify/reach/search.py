@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,7 @@ from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
+from onnx_gate.verify.reach.file_sides import DecidingFile, found_in
 from onnx_gate.verify.reach.kept_rows import KeptRows
 from onnx_gate.verify.reach.margins import ORDERINGS
 from onnx_gate.verify.reach.missing import missing, strewn
@@ -45,8 +46,8 @@ from onnx_gate.verify.reach.stack import Stack
 from onnx_gate.verify.reach.values import IN_ORDER, WAYS
 from onnx_gate.verify.reach.watcher import Watcher
 
-# So many seconds it may take to go where the module or its file names a size, or has rows of its own: by
-# the prices of ``cost`` they are cases whose passes make sixty million numbers together.
+# So many seconds it may take to go where the module or its file names a size or decides, or has rows of its
+# own: by the prices of ``cost`` they are cases whose passes make sixty million numbers together.
 _OWED = 1.0
 # And where tables have rows that are far from all others.
 _OWED_TO_TABLES = 0.2
@@ -60,7 +61,8 @@ class CaseSearch:
 
     ``numbers`` are those that the export names of sizes, ``lengths`` those at which its types end.
     ``unknown``: the file has weights that are none of the module's, whose rows are all to be read. What
-    is in ``made`` has its name already. ``tables`` are those of files beside the module's.
+    is in ``made`` has its name already. ``tables`` are those of files beside the module's, and ``files``
+    those whose decisions nothing watches.
     """
 
     spec: ModelSpec
@@ -73,6 +75,7 @@ class CaseSearch:
     unknown: bool
     made: Collection[str]
     tables: Sequence[Array] = ()
+    files: Callable[[], Iterable[DecidingFile]] = tuple
 
     @property
     def _kept(self) -> KeptRows:
@@ -91,6 +94,7 @@ class CaseSearch:
             yield from self._every()
             with self._passed():
                 yield from self._passes()
+        yield from self._of_files()
         with self.purse.part(0.3), self._passed():
             yield from self._bracketed()
         with self.purse.part(0.6):
@@ -99,6 +103,9 @@ class CaseSearch:
             yield from self._sizes()
         with self.purse.part(0.7), self._least():
             yield from self._climbed(Climbs.sides)
+        # What is stored is far beyond limits that climbs end next to.
+        with self.purse.least(_OWED_TO_TABLES):
+            yield from self._lines()
         with self.purse.part(0.7), self._passed():
             yield from self._around()
         with self.purse.part(0.8):
@@ -244,7 +251,6 @@ class CaseSearch:
         with self.purse.least(_OWED_TO_TABLES):
             for draft in every.extremes(self.purse):
                 yield from self._told(draft.parts, draft.arrays, draft.sizes)
-            yield from self._lines()
 
     def _lines(self) -> Iterator[Case]:
         """Yield rows that have lines of what is stored, where inputs have lines as long."""
@@ -254,6 +260,14 @@ class CaseSearch:
         own = OwnLines(self.inputs, self.base, self.known, self.tables)
         for name, rows in own.rows(self.watcher.eager.module, stack, self.purse):
             yield from self._rows(("lines", name), rows, stack)
+
+    def _of_files(self) -> Iterator[Case]:
+        """Yield rows that show what files decide, where no module is there to be watched."""
+        stack = self.inputs.stack(self.known)
+        if stack is not None and self.known:
+            found = found_in(self.files, self.inputs, self.known, stack, self.purse, _OWED)
+            for side, rows in found:
+                yield from self._rows(side.parts, rows, stack)
 
     def _least(self) -> AbstractContextManager[None]:
         """Spend something where the file may do otherwise, however short the run is."""
