@@ -19,6 +19,7 @@ from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.lengths import lengths_beyond
 from onnx_gate.graph.limits import EQUAL, FileLimit, limits_of_values, sizes_named
 from onnx_gate.graph.steer import Steered
+from onnx_gate.graph.trees import boxes, keys
 from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.manifest import EXPORTERS
 from onnx_gate.runtimes.base import Array, Refusal
@@ -66,7 +67,27 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
     checker.explorer.lengths = sorted(lengths)
     checker.explorer.other_tables = other_tables
     checker.explorer.besides = partial(limits_besides, checker.setting, graph)
+    checker.explorer.told = partial(_told, graph, checker.setting.graph_inputs)
     checker.explorer.tables = partial(_stored, exported, checker.setting.eager.module)
+
+
+def _told(
+    graph: Graph, names: Mapping[str, str], arrays: Mapping[str, Array]
+) -> Sequence[tuple[str, Array]]:
+    """Return rows that come to every leaf of a file's trees, and lines with every key of its labels."""
+    given = {own: name for name, own in names.items()}
+    widths = {own: arrays[name].shape[-1] for own, name in given.items() if arrays[name].ndim == 2}
+    found = [
+        (given[own], each.corners(arrays[given[own]][0])) for own, each in boxes(graph, widths)
+    ]
+    for own, every in keys(graph):
+        if own in given and arrays[given[own]].size:
+            row = arrays[given[own]][:1]
+            # Each at each place of a row.
+            turned = np.arange(len(every))[:, None] + np.arange(row.size)
+            lines = every[turned % len(every)].astype(row.dtype)
+            found.append((given[own], lines.reshape(-1, *row.shape[1:])))
+    return found
 
 
 def _deciding(setting: ModuleSetting, arrays: Mapping[str, Array]) -> Iterator[DecidingFile]:

@@ -41,8 +41,8 @@ class Explorer:
     ``weights`` are the file's: the rows of those that are not the module's are all to be read.
     ``other_tables``: the file has tables that another file, which it is held against, has not.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
-    limits that the file alone has, from the values of a case, ``tables`` are what it stores. ``files``
-    are those whose decisions nothing watches.
+    limits that the file alone has, from the values of a case, ``tables`` are what it stores, ``told``
+    the rows that it tells apart. ``files`` are those whose decisions nothing watches.
     """
 
     spec: ModelSpec
@@ -57,6 +57,7 @@ class Explorer:
     opened: bool = False
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     tables: Callable[[], Sequence[Array]] = tuple
+    told: Callable[[Mapping[str, Array]], Sequence[tuple[str, Array]]] = lambda arrays: ()
     files: Callable[[Mapping[str, Array]], Iterable[DecidingFile]] = lambda arrays: ()
     _before: frozenset[DecisionSite] | None = None
 
@@ -153,6 +154,7 @@ class Explorer:
             self.other_tables or (self.weights is not None and bool(self.weights.unknown)),
             self.made.keys(),
             self.tables(),
+            self.told(base.arrays),
             partial(self.files, base.arrays),
         )
         for draft in search.cases():

@@ -69,13 +69,15 @@ def lines_of_tables(tables: Iterable[Array], row: Array, domain: Domain) -> list
 class OwnLines:
     """Makes rows of inputs that have such lines, of a case and what is ``known`` of its inputs.
 
-    ``tables`` are those of the files beside the module's.
+    ``tables`` are those of the files beside the module's, and ``told`` rows that the file tells apart: all
+    of these are given.
     """
 
     inputs: DrawnInputs
     base: Case
     known: Mapping[str, Domain]
     tables: Sequence[Array]
+    told: Sequence[tuple[str, Array]] = ()
 
     def rows(self, module: nn.Module, stack: Stack, purse: Purse) -> Iterator[Rows]:
         """Yield rows for each input that has lines as long as those of a table."""
@@ -87,6 +89,22 @@ class OwnLines:
                 count = self._count(_wanted(lines, row), stack, purse)
                 if count:
                     yield name, _filled(one, name, lines, count, domain, stack)
+
+    def apart(self, stack: Stack, purse: Purse) -> Iterator[Rows]:
+        """Yield the rows that a file tells apart, as many at once as there is enough for."""
+        one = stack.first(self.base.arrays)
+        for name, every in self.told:
+            if name not in self.known or name not in stack.axes:
+                continue
+            domain = self.known[name]
+            flat = every.reshape(len(every), -1)
+            rest = every[((flat >= domain.low) & (flat <= domain.high)).all(axis=1)]
+            while len(rest) and (count := self._count(len(rest), stack, purse)):
+                rows = {
+                    n: np.repeat(a, count, axis=0) if n in stack.axes else a for n, a in one.items()
+                }
+                yield name, {**rows, name: np.resize(rest[:count], rows[name].shape)}
+                rest = rest[count:] if not stack.passes else rest[:0]
 
     def _count(self, wanted: int, stack: Stack, purse: Purse) -> int:
         if stack.passes:

@@ -61,8 +61,8 @@ class CaseSearch:
 
     ``numbers`` are those that the export names of sizes, ``lengths`` those at which its types end.
     ``unknown``: the file has weights that are none of the module's, whose rows are all to be read. What
-    is in ``made`` has its name already. ``tables`` are those of files beside the module's, and ``files``
-    those whose decisions nothing watches.
+    is in ``made`` has its name already. ``tables`` are those of files beside the module's, ``told`` rows
+    that a file tells apart, and ``files`` those whose decisions nothing watches.
     """
 
     spec: ModelSpec
@@ -75,6 +75,7 @@ class CaseSearch:
     unknown: bool
     made: Collection[str]
     tables: Sequence[Array] = ()
+    told: Sequence[tuple[str, Array]] = ()
     files: Callable[[], Iterable[DecidingFile]] = tuple
 
     @property
@@ -104,7 +105,7 @@ class CaseSearch:
         with self.purse.part(0.7), self._least():
             yield from self._climbed(Climbs.sides)
         # What is stored is far beyond limits that climbs end next to.
-        with self.purse.least(_OWED_TO_TABLES):
+        with self.purse.least(_OWED if self.told else _OWED_TO_TABLES):
             yield from self._lines()
         with self.purse.part(0.7), self._passed():
             yield from self._around()
@@ -257,7 +258,9 @@ class CaseSearch:
         stack = self._stack
         if stack is None:
             return
-        own = OwnLines(self.inputs, self.base, self.known, self.tables)
+        own = OwnLines(self.inputs, self.base, self.known, self.tables, self.told)
+        for name, rows in own.apart(stack, self.purse):
+            yield from self._rows(("apart", name), rows, stack)
         for name, rows in own.rows(self.watcher.eager.module, stack, self.purse):
             yield from self._rows(("lines", name), rows, stack)
 
