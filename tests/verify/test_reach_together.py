@@ -1,4 +1,4 @@
-"""Files that are wrong where values change places, or one channel is as large as it can be."""
+"""Files that are wrong where values change places, one channel is largest, or two numbers make a key."""
 
 from __future__ import annotations
 
@@ -61,11 +61,19 @@ class Channel(Base):
         y = self.fc(x)
         bent = ((y[:, 7:8] - 3.5) * 60).sigmoid() if self.wrong else 0.0
         return y.sum(1, keepdim=True) + bent
+
+class Keyed(Base):
+    """Has an answer of its own for one pair among millions, by a key of both."""
+    def forward(self, a, b):
+        y = a * 0.5 + b
+        return y if self.wrong else torch.where(a * 5000 + b == 4321 * 5000 + 987, -y, y)
 '''
 
 INPUTS = {
     "Quantiles": "{x: {dtype: float32, shape: [batch, 32], range: [0, 1]}}",
     "Channel": "{x: {dtype: float32, shape: [batch, 32], range: [0, 1]}}",
+    "Keyed": "{a: {dtype: int64, shape: [batch], range: [0, 4999]},"
+    " b: {dtype: int64, shape: [batch], range: [0, 4999]}}",
 }
 
 
@@ -74,7 +82,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
     return run_twins(Path(tmp_path_factory.mktemp("together")), MODELS, INPUTS)
 
 
-@pytest.mark.parametrize(("name", "case"), [("quantiles", "sort"), ("channel", "large")])
+@pytest.mark.parametrize(
+    ("name", "case"), [("quantiles", "sort"), ("channel", "large"), ("keyed", "eq")]
+)
 def test_what_few_inputs_show_is_climbed_to(
     results: Mapping[str, ModelResult], name: str, case: str
 ) -> None:

@@ -16,6 +16,7 @@ from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
 from onnx_gate.verify.reach.seek import CLIMBERS, Start, follows, mutate, seek
 from onnx_gate.verify.reach.sites import DecisionSite, parts_of
+from onnx_gate.verify.reach.solve import solved
 from onnx_gate.verify.reach.watcher import Watcher
 
 # A pass with gradients goes there and back, and keeps what it meets.
@@ -82,11 +83,27 @@ class Climbs:
             for found in self._climbed(site, side, base, parts):
                 return found
         whole = {name: domain for name, domain in self.known.items() if not domain.is_float}
+        if whole and (site.kind, side) == ("equality", "equal"):
+            for found in self._solved(site, side, base, whole):
+                return found
         if whole and site.kind in ("limit", "equality", "truth", "and", "or"):
             tries = mutate(self.watcher, site, side, base.arrays, whole, _TRIES)
             for arrays in self._paid(tries, 1.0, 1.0):
                 return Found(parts, arrays, base.sizes)
         return None
+
+    def _solved(
+        self, site: DecisionSite, side: str, base: Case, whole: Mapping[str, Domain]
+    ) -> Iterator[Found]:
+        """Yield rows of which a sum is exactly what it is compared with."""
+        stack = self.inputs.stack(self.known)
+        if stack is None or stack.passes:
+            return
+        rows = solved(self.watcher, site, stack.first(base.arrays), whole, stack)
+        for row in self._paid(rows, 1.0, 1.0):
+            given = next(stack.given(row))
+            for shown in self._paid(mutate(self.watcher, site, side, given, whole, 1), 1.0, 1.0):
+                yield Found(parts_of(site, side), shown, self.inputs.sized(base.sizes, 1))
 
     def _climbed(
         self,
