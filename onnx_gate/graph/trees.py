@@ -86,8 +86,13 @@ def _boxes(node: Node, features: int) -> Boxes:
     ends = np.full((2, features), [[-np.inf], [np.inf]], values.dtype)
     pending = [(index, ends) for index in at.values() if index not in children]
     found: list[Array] = []
+    # A node of a tree has one parent; of what goes in circles nothing is gone to twice.
+    ahead = set(at.values())
     while pending and len(found) < _MOST_LEAVES:
         index, box = pending.pop()
+        if index not in ahead:
+            continue
+        ahead.remove(index)
         if modes[index] == _LEAF:
             found.append(box)
             continue

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -36,6 +36,8 @@ from onnx_gate.verify.reach.steered import SteeredModule
 from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.workers import tracebacks
+
+Found = TypeVar("Found")
 
 # Two numbers that are as near to each other are one, in float32 and as it is written.
 _ONE = 1e-6
@@ -66,9 +68,24 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
     checker.explorer.numbers = (*checker.setting.numbers, *named)
     checker.explorer.lengths = sorted(lengths)
     checker.explorer.other_tables = other_tables
-    checker.explorer.besides = partial(limits_besides, checker.setting, graph)
-    checker.explorer.told = partial(_told, graph, checker.setting.graph_inputs)
-    checker.explorer.tables = partial(_stored, exported, checker.setting.eager.module)
+    checker.explorer.besides = or_nothing(partial(limits_besides, checker.setting, graph), {})
+    checker.explorer.told = or_nothing(partial(_told, graph, checker.setting.graph_inputs), ())
+    checker.explorer.tables = or_nothing(
+        partial(_stored, exported, checker.setting.eager.module), ()
+    )
+
+
+def or_nothing(find: Callable[..., Found], nothing: Found) -> Callable[..., Found]:
+    """Return what finds the same, and nothing where that fails: it costs no verdict."""
+
+    def found(*given: Any) -> Found:
+        try:
+            return find(*given)
+        except Exception as error:
+            tracebacks.write(error)
+            return nothing
+
+    return found
 
 
 def _told(
@@ -150,17 +167,6 @@ def limits_besides(
     Of one case: a value that lies on both sides of such a number there is no matter of what inputs
     reach. Those of inputs alone where the file cannot be run node by node.
     """
-    try:
-        return _limits_besides(setting, graph, watcher, arrays)
-    except Exception as error:
-        # Nor does it cost the rest of what is looked for.
-        tracebacks.write(error)
-        return {}
-
-
-def _limits_besides(
-    setting: ModuleSetting, graph: Graph, watcher: Watcher, arrays: Mapping[str, Array]
-) -> Limits:
     found = _of_inputs(graph, setting.graph_inputs)
     module = setting.eager.module
     if isinstance(module, FileModule):  # decides by numbers as well, which nothing has watched

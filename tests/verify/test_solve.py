@@ -24,3 +24,9 @@ def test_what_one_term_leaves_is_what_the_others_can_make(wanted: int) -> None:
 def test_what_no_changes_make_has_no_solution() -> None:
     assert solution([Term(5, -3, 3), Term(4, 0, 5)], 40) is None
     assert solution([Term(4, -9, 9), Term(2, -9, 9)], 3) is None
+
+
+def test_a_sum_that_many_terms_may_not_make_ends() -> None:
+    assert solution([Term(2, -50, 50)] * 12, 101) is None
+    # 31 sixes would make it, and there are 30.
+    assert solution([*[Term(6, -1, 1)] * 30, Term(10, -1, 1), Term(15, 0, 1)], 191) is None

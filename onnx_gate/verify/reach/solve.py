@@ -24,8 +24,9 @@ from onnx_gate.verify.reach.watcher import Watcher
 
 # Keys are made of few numbers, and so many elements of what is compared stand for all of a row.
 _MOST_TERMS, _ELEMENTS = 64, 8
-# So many values of a term are tried where the rest has to be divided.
-_TRIES = 64
+# So many values of a term are tried where the rest has to be divided, and of all terms together: which of
+# many numbers have a sum may take forever to find.
+_TRIES, _MOST_TRIES = 64, 2_000
 # Beyond these floats, which distances are, are not whole.
 _WHOLE = 2**53
 
@@ -46,9 +47,18 @@ class Term:
 
 
 def solution(terms: Sequence[Term], wanted: int) -> list[int] | None:
-    """Return by how much to change each of the terms, the steepest first, so that the sum is changed so."""
+    """Return by how much to change each of the terms, the steepest first, so that the sum is changed so.
+
+    ``None`` where nothing does, or it was not found in time.
+    """
+    return _solution(terms, wanted, iter(range(_MOST_TRIES)))
+
+
+def _solution(terms: Sequence[Term], wanted: int, left: Iterator[int]) -> list[int] | None:
     if not terms:
         return None if wanted else []
+    if wanted % math.gcd(*(each.slope for each in terms)) or next(left, None) is None:
+        return None
     first, rest = terms[0], terms[1:]
     low = sum(each.reach[0] for each in rest)
     high = sum(each.reach[1] for each in rest)
@@ -59,7 +69,7 @@ def solution(terms: Sequence[Term], wanted: int) -> list[int] | None:
         range(max(least, near - _TRIES), min(most, near + _TRIES) + 1), key=lambda n: abs(n - near)
     )
     for change in tries[:_TRIES]:
-        found = solution(rest, wanted - first.slope * change)
+        found = _solution(rest, wanted - first.slope * change, left)
         if found is not None:
             return [change, *found]
     return None
