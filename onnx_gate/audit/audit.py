@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest, today
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.inspect.altered import altered_by
 from onnx_gate.verify.inspect.exact import ExactWeights, exact_weights
 from onnx_gate.verify.source_lines import of_node, own_source
 
@@ -126,9 +128,8 @@ class _Desk:
         self._exact: ExactWeights | None = None
         if setting.spec.reference is None and self.bench.answered:
             given = self.bench.answered[0][0].arrays
-            self._exact = exact_weights(
-                setting.spec, exporter, setting.reduced, setting.eager, given, today()
-            )
+            altered = partial(altered_by, setting.eager, given)
+            self._exact = exact_weights(setting.spec, exporter, setting.reduced, altered, today())
         self._lines = {name: n for n in all_nodes(self.exported.proto) for name in n.output}
 
     def key(self, candidate: SampledFault, *of: str) -> str:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -42,6 +43,7 @@ from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.file_limits import learn_of_file
 from onnx_gate.verify.half import first_beyond, headroom, with_half
 from onnx_gate.verify.inputs.sizes import elements, tried_sizes
+from onnx_gate.verify.inspect.altered import altered_by
 from onnx_gate.verify.inspect.exact import exact_weights
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.inspect.instead import Instead
@@ -213,8 +215,7 @@ def _verify(
                     spec,
                     exported.exporter,
                     reduced,
-                    prepared.eager,
-                    prepared.example,
+                    partial(altered_by, prepared.eager, prepared.example),
                     context.today,
                 ),
                 _instead(spec, prepared, exported),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.exporting import export_prepared
+from onnx_gate.verify.inspect.altered import altered_by
 from onnx_gate.verify.inspect.exact import exact_weights
 from onnx_gate.verify.prepare import prepare
 from onnx_gate.verify.verify import checker_of
@@ -62,7 +64,8 @@ def test_what_forward_writes_is_no_wrong_weight_of_a_fault(tmp_path: Path) -> No
     fault = {f"linear.weight{CHANGED}": rounded}
     assert wrong_weights(Edit("", tensors=fault), checker) == ""
     day = datetime.date(2026, 1, 1)
-    asked = exported.exporter, None, after.eager, after.example, day
+    altered = partial(altered_by, after.eager, after.example)
+    asked = exported.exporter, None, altered, day
     said = wrong_weights(Edit("", tensors=fault), checker, exact_weights(spec, *asked))
     assert "linear.weight went through float16" in said
     # Nor where whatever the cases show is accepted, which a waiver of certain cases does not.

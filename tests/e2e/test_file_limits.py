@@ -20,6 +20,7 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.checks import ModuleSetting
 from onnx_gate.verify.file_limits import limits_besides, or_nothing
+from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.watcher import Watcher
 from tests.support.gate import gate
 
@@ -331,6 +332,7 @@ def test_a_file_that_cannot_be_read_for_its_limits_costs_nothing_else(
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 2]) for n in "xy")
     clipped = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "clipped", [x], [y])
     graph = read_graph(helper.make_model(clipped, ir_version=10), setting.path)
-    found = or_nothing(partial(limits_besides, setting, graph), {})
+    nothing: Limits = {}
+    found = or_nothing(partial(limits_besides, setting, graph), nothing)
     assert found(Watcher(eager), {}) == {}
     assert "gone.onnx" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from onnx_gate.findings.finding import Finding
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.inspect.altered import altered_by
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.weights import account
@@ -104,7 +106,7 @@ def test_what_others_make_up_for_is_not_wrong(
     arrays = {"ids": ids.numpy()}
 
     def found(instead: Instead | None) -> list[Finding]:
-        exact = ExactWeights(Eager(module, ["ids"]), arrays, True)
+        exact = ExactWeights(partial(altered_by, Eager(module, ["ids"]), arrays), True)
         return [
             f
             for f in account(proto, tmp_path, module, (), exact, instead)[1]

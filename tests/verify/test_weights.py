@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import nn
 from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.module_path import module_of_props
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.inspect.altered import altered_by
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
@@ -329,7 +331,7 @@ def test_a_table_whose_zeros_are_not_stored_is_looked_at(tmp_path: Path) -> None
 def exact(module: nn.Module, *arguments: torch.Tensor, by_torch: bool = True) -> ExactWeights:
     names = ["image", "ids"][: len(arguments)]
     given = {name: tensor.numpy() for name, tensor in zip(names, arguments, strict=True)}
-    return ExactWeights(Eager(module, names), given, by_torch)
+    return ExactWeights(partial(altered_by, Eager(module, names), given), by_torch)
 
 
 def to_levels(array: np.ndarray) -> np.ndarray:
@@ -355,8 +357,10 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def found_in(proto: ModelProto, path: Path, allowed: ExactWeights) -> list[Finding]:
-    return account(proto, path.parent, allowed.eager.module, (), allowed)[1]
+def found_in(
+    proto: ModelProto, path: Path, module: nn.Module, allowed: ExactWeights
+) -> list[Finding]:
+    return account(proto, path.parent, module, (), allowed)[1]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -364,7 +368,7 @@ def test_weights_nearly_a_parameter_are_wrong_where_rounding_alone_is_allowed(
     change: str, exported: Path, module: nn.Module
 ) -> None:
     allowed = exact(module, *ARGUMENTS)
-    assert found_in(onnx.load(exported), exported, allowed) == []
+    assert found_in(onnx.load(exported), exported, module, allowed) == []
     proto, tried = onnx.load(exported), 0
     for tensor in proto.graph.initializer:
         right = numpy_helper.to_array(tensor)
@@ -373,7 +377,9 @@ def test_weights_nearly_a_parameter_are_wrong_where_rounding_alone_is_allowed(
             continue
         other = CHANGES[change](right.copy()).astype(np.float32)
         tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
-        messages = [f.message for f in found_in(proto, exported, allowed) if f.severity == "error"]
+        messages = [
+            f.message for f in found_in(proto, exported, module, allowed) if f.severity == "error"
+        ]
         assert messages, tensor.name
         assert ("went through" in messages[0]) == ("float16" in change)
         tensor.CopyFrom(numpy_helper.from_array(right, tensor.name))
@@ -406,7 +412,7 @@ def test_a_module_that_rounds_its_own_weights_may_have_them_so_in_the_file(
     module, image, path = RoundsItsOwn().eval(), torch.rand(3, 16), tmp_path / "model.onnx"
     torch.onnx.export(module, (image,), path, dynamo=dynamo, verbose=False)
     allowed = exact(module, image)
-    assert found_in(onnx.load(path), path, allowed) == []
+    assert found_in(onnx.load(path), path, module, allowed) == []
     assert allowed.vouches("plain.weight")
     assert not any(map(allowed.vouches, ("halved.weight", "fake.weight", "sparse.weight")))
     folded = changed(
@@ -418,7 +424,7 @@ def test_a_module_that_rounds_its_own_weights_may_have_them_so_in_the_file(
             else array.astype(np.float16).astype(np.float32)
         ),
     )
-    [finding] = found_in(folded, path, allowed)
+    [finding] = found_in(folded, path, module, allowed)
     assert "plain.weight went through float16" in finding.message
 
 
@@ -459,7 +465,7 @@ def test_what_another_exporter_made_of_a_nameless_weight_is_a_warning(
                 (12, 10), np.float32
             )
             tensor.CopyFrom(numpy_helper.from_array(merged, tensor.name))
-    found = found_in(proto, exported, exact(module, *ARGUMENTS, by_torch=False))
+    found = found_in(proto, exported, module, exact(module, *ARGUMENTS, by_torch=False))
     assert [finding.severity for finding in found] == ["warning"] * bool(nameless)
 
 
@@ -594,7 +600,9 @@ def test_a_row_of_a_square_weight_is_that_of_the_parameter(
         array[place] += 0.011
         return array
 
-    allowed = ExactWeights(Eager(module, ("input",)), {"input": x.numpy()}, True)
+    allowed = ExactWeights(
+        partial(altered_by, Eager(module, ("input",)), {"input": x.numpy()}), True
+    )
     for exact in (allowed, None):
         (finding,) = account(changed(path, off), tmp_path, module, exact=exact)[1]
         assert f"0.weight: {words} of 12 by up to 0.011" in finding.message

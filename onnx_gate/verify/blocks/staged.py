@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -14,6 +14,7 @@ from torch import nn
 
 from onnx_gate.runtimes.torch_eager import fast_path
 from onnx_gate.verify.blocks.objects import PLAIN, Foreign, KnownObject, Objects, Parts
+from onnx_gate.verify.inspect.altered import Altering
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 # Called with a call of a block: its answer is the call's.
@@ -187,10 +188,6 @@ class _Largest(OperatorMode):
         super().__init__()
         self.nbytes = 0
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        return self
-
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator, and measure what it makes."""
         result = func(*args, **kwargs)
@@ -203,7 +200,8 @@ class Staged:
     """A module whose blocks' calls are seen; a call inside of another block is that block's own.
 
     ``returned`` are the bytes of what each block has returned to a module that was called as a whole,
-    ``inside`` those of the largest value that an operator has made in it,
+    ``inside`` those of the largest value that an operator has made in it, ``altered`` the parameters
+    that blocks make others of,
     ``handed`` the module's other parts that a block was given in any call: it may read their parameters.
     """
 
@@ -212,6 +210,7 @@ class Staged:
         self.blocks = {path: module.get_submodule(path) for path in paths}
         self.returned: dict[str, int] = {}
         self.inside: dict[str, int] = {}
+        self.altered: set[str] = set()
         self.handed: dict[str, dict[nn.Module, None]] = {path: {} for path in paths}
         self._parts = frozenset(module.modules())
         self._inside = 0
@@ -289,8 +288,11 @@ class Staged:
         """Let every block have its parameters while it is called, inside of a ``with``."""
 
         def handler(call: Call) -> Any:
-            with loaded(call.path), _Largest() as largest:
-                result, said = call.made()
+            with loaded(call.path):
+                largest, altering = _Largest(), Altering(self.blocks[call.path])
+                with largest, altering:
+                    result, said = call.made()
+            self.altered.update(f"{call.path}.{name}" for name in altering.altered)
             self.inside[call.path] = max(largest.nbytes, self.inside.get(call.path, 0))
             self.returned[call.path] = sum(tensor.nbytes for tensor in said.at.values())
             return result

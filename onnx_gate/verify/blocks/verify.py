@@ -36,6 +36,7 @@ from onnx_gate.verify.export.export import export
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.half import with_half
 from onnx_gate.verify.inputs.cases import cases
+from onnx_gate.verify.inspect.exact import ExactWeights, exact_weights
 from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.made import MadeOfNoInput
@@ -238,7 +239,11 @@ def _of_file(
     if reduced is not None:
         progress.findings.append(note(reduced))
     with progress.stage("weights"):
-        found = _weights(progress, exported, skeleton, made)
+        # What becomes of those that are in no block nothing has watched.
+        exact = exact_weights(
+            spec, exported.exporter, reduced, lambda: staged.altered | outside, context.today
+        )
+        found = _weights(progress, exported, skeleton, made, exact=exact)
         # What few bits make of a weight need not be told from another's.
         certain = reduced is None or reduced.is_half
         missing = _missing(found, skeleton) if certain else frozenset()
@@ -279,11 +284,18 @@ def _weights(
     skeleton: Skeleton,
     made: MadeOfNoInput,
     read: Collection[str] = (),
+    exact: ExactWeights | None = None,
 ) -> Accounted:
     """Find what each weight of the file is, beside those that are ``read`` from the checkpoint itself."""
     known = KnownWeights(skeleton.module, skeleton.values)
     found = identify(
-        exported.proto, exported.path.parent, skeleton.module, known, made=made, read=read
+        exported.proto,
+        exported.path.parent,
+        skeleton.module,
+        known,
+        exact,
+        made=made,
+        read=read,
     )
     progress.weights = found.weights
     progress.findings += found.findings

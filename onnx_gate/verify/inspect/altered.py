@@ -26,7 +26,7 @@ def altered_by(eager: Eager, inputs: Mapping[str, Array]) -> frozenset[str] | No
     """
     if any(isinstance(part, torch.jit.ScriptModule) for _, part in state.parts(eager.module)):
         return None
-    watch = _Altered(eager.module)
+    watch = Altering(eager.module)
     try:
         eager.run(inputs, mode=watch)
     except Refusal:
@@ -34,7 +34,7 @@ def altered_by(eager: Eager, inputs: Mapping[str, Array]) -> frozenset[str] | No
     return frozenset(watch.altered)
 
 
-class _Altered(OperatorMode):
+class Altering(OperatorMode):
     """Looks for results that lie elsewhere than the module's own tensors, and come of nothing else."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
 from onnx_gate.findings.finding import Severity
 from onnx_gate.manifest import EXPORTERS, ModelSpec
-from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Reduced
-from onnx_gate.verify.inspect.altered import altered_by
 from onnx_gate.verify.waive import waives_every_case
 
 
@@ -20,18 +17,17 @@ from onnx_gate.verify.waive import waives_every_case
 class ExactWeights:
     """That nothing but rounding is allowed, so that a weight has to be what an exporter makes of one.
 
-    ``example`` are inputs for one call of ``eager``, whose own changes of its weights are looked at.
+    ``find_altered`` says which parameters the module makes others of, ``None`` where it cannot.
     What has lost its name is certainly meant to be a parameter in a file of torch's own exporters
     only (``by_torch``): others may have merged weights, as low-rank ones.
     """
 
-    eager: Eager
-    example: Mapping[str, Array]
+    find_altered: Callable[[], Collection[str] | None]
     by_torch: bool
 
     @cached_property
     def _altered(self) -> Collection[str] | None:
-        return altered_by(self.eager, self.example)
+        return self.find_altered()
 
     def vouches(self, parameter: str) -> bool:
         """Return whether a file has to hold a parameter as the module does."""
@@ -50,11 +46,10 @@ def exact_weights(
     spec: ModelSpec,
     exporter: str,
     reduced: Reduced | None,
-    eager: Eager,
-    example: Mapping[str, Array],
+    find_altered: Callable[[], Collection[str] | None],
     today: datetime.date,
 ) -> ExactWeights | None:
     """Return it where the manifest allows rounding alone and the file is not in fewer bits."""
     if reduced is not None or not spec.by_rounding or waives_every_case(spec, today):
         return None
-    return ExactWeights(eager, example, exporter in EXPORTERS)
+    return ExactWeights(find_altered, exporter in EXPORTERS)
