@@ -21,9 +21,10 @@ from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.file_sides import DecidingFile
 from onnx_gate.verify.reach.purse import LARGEST, Purse, count, pairs_of
-from onnx_gate.verify.reach.search import CaseSearch, domains_at
+from onnx_gate.verify.reach.search import CaseSearch
 from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.sites import DecisionSite
+from onnx_gate.verify.reach.size_search import domains_at
 from onnx_gate.verify.reach.watcher import Watcher
 
 # Looking for what was not seen may cost this share of what the run itself does.

@@ -15,6 +15,9 @@ from onnx_gate.verify.reach.cost import Cost, measure
 
 # Gradients keep every value of a pass: half a GiB of float32.
 MOST_NUMBERS = 2**27
+# So many seconds it may take to go where the module or its file names a size or decides, or has rows of its
+# own: by the prices of ``cost`` they are cases whose passes make sixty million numbers together.
+OWED = 1.0
 # So many numbers inputs may have that are drawn for more than one try.
 LARGEST = 2**18
 

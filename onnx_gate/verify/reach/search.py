@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import count as count_from
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import islice
 
-import numpy as np
-
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.inputs.draw import is_drawable
-from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
+from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 from onnx_gate.verify.reach.around import (
     PASSES,
     ROWS,
@@ -28,31 +23,26 @@ from onnx_gate.verify.reach.around import (
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
-from onnx_gate.verify.reach.domain import Domain, domains
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.drafts import Drafts
 from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
 from onnx_gate.verify.reach.file_sides import DecidingFile, found_in
 from onnx_gate.verify.reach.kept_rows import KeptRows
 from onnx_gate.verify.reach.margins import ORDERINGS
 from onnx_gate.verify.reach.missing import missing, strewn
-from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.own_lines import OwnLines
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
-from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
+from onnx_gate.verify.reach.purse import MOST_NUMBERS, OWED, Purse
 from onnx_gate.verify.reach.seek import RAISERS
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
-from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes, grown, named_by_decisions
+from onnx_gate.verify.reach.size_search import SizeSearch
 from onnx_gate.verify.reach.stack import Stack
-from onnx_gate.verify.reach.values import IN_ORDER, WAYS
+from onnx_gate.verify.reach.values import WAYS
 from onnx_gate.verify.reach.watcher import Watcher
 
-# So many seconds it may take to go where the module or its file names a size or decides, or has rows of its
-# own: by the prices of ``cost`` they are cases whose passes make sixty million numbers together.
-_OWED = 1.0
-# And where tables have rows that are far from all others.
+# So many seconds where tables have rows that are far from all others.
 _OWED_TO_TABLES = 0.2
-# The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
-_ALIKE = 2**7 - 1
 
 
 @dataclass(frozen=True)
@@ -78,9 +68,22 @@ class CaseSearch:
     told: Sequence[tuple[str, Array]] = ()
     files: Callable[[], Iterable[DecidingFile]] = tuple
 
+    @cached_property
+    def _drafts(self) -> Drafts:
+        kept = KeptRows(self.watcher, self.inputs, self.purse, self.known)
+        return Drafts(kept, self.made)
+
     @property
-    def _kept(self) -> KeptRows:
-        return KeptRows(self.watcher, self.inputs, self.purse, self.known)
+    def _sizes(self) -> SizeSearch:
+        return SizeSearch(
+            self.spec,
+            self.watcher,
+            self.inputs,
+            self.purse,
+            self._drafts,
+            self.numbers,
+            self.lengths,
+        )
 
     @property
     def base(self) -> Case:
@@ -99,13 +102,11 @@ class CaseSearch:
         with self.purse.part(0.3), self._passed():
             yield from self._bracketed()
         with self.purse.part(0.6):
-            yield from self._onwards()
-            yield from self._paths()
-            yield from self._sizes()
+            yield from self._sizes.cases()
         with self.purse.part(0.7), self._least():
             yield from self._climbed(Climbs.sides)
         # What is stored is far beyond limits that climbs end next to.
-        with self.purse.least(_OWED if self.told else _OWED_TO_TABLES):
+        with self.purse.least(OWED if self.told else _OWED_TO_TABLES):
             yield from self._lines()
         with self.purse.part(0.7), self._passed():
             yield from self._around()
@@ -148,13 +149,13 @@ class CaseSearch:
     @property
     def _stack(self) -> Stack | None:
         """How rows are given, ``None`` where they are passes and these are not cheap."""
-        stack, cheap = self.inputs.stack(self.known), CHEAP * self.purse.cost.forward() <= _OWED
+        stack, cheap = self.inputs.stack(self.known), CHEAP * self.purse.cost.forward() <= OWED
         return None if stack is not None and stack.passes and not cheap else stack
 
     def _passed(self) -> AbstractContextManager[None]:
         """Spend something on rows that are passes, however short the run is."""
         stack = self._stack
-        return self.purse.least(_OWED if stack is not None and stack.passes else 0.0)
+        return self.purse.least(OWED if stack is not None and stack.passes else 0.0)
 
     def _sized(self, rows: int, stack: Stack) -> Sizes:
         """Return the sizes of so many rows."""
@@ -172,9 +173,9 @@ class CaseSearch:
         count = stack.count(arrays)
         sizes = self._sized(count, stack)
         for given in islice(stack.given(arrays), CASES) if count else ():
-            kept = self._kept.of(given, sizes) if self.purse.affords(sizes) else None
+            kept = self._drafts.kept.of(given, sizes) if self.purse.affords(sizes) else None
             if kept is not None:
-                yield self._new(parts, *kept)
+                yield self._drafts.new(parts, *kept)
 
     def _passes(self) -> Iterator[Case]:
         """Yield passes that show what none has: of constants in turn, and of what is drawn.
@@ -192,14 +193,14 @@ class CaseSearch:
             for given in stack.given(arrays):
                 if not left or not self.purse.takes(1.0):
                     break
-                if self._kept.of(given, self.base.sizes, pays=False) is None:
+                if self._drafts.kept.of(given, self.base.sizes, pays=False) is None:
                     continue
                 before, last = told(self.watcher.seen, self.unknown), before
                 new = before != last
                 if new or plain:
                     plain, left = plain - (not new), left - 1
                     self.purse.pay(self.purse.cost.case() - self.purse.cost.forward())
-                    yield self._new(parts, given, self.base.sizes)
+                    yield self._drafts.new(parts, given, self.base.sizes)
 
     def _raised(self) -> Iterator[Case]:
         """Yield what makes results of layers as large as inputs can."""
@@ -209,7 +210,7 @@ class CaseSearch:
         start = climbs.start(self.base, ("raise",), RAISERS)
         pays = partial(self.purse.takes, WITH_GRADIENTS, self.purse.ratio(start.sizes))
         for number, raised in enumerate(ascend(self.watcher, start, self.known, pays)):
-            yield from self._told(("large", str(number)), raised, start.sizes)
+            yield from self._drafts.told(("large", str(number)), raised, start.sizes)
 
     def _values(self) -> Iterator[Case]:
         """Yield values that the module names: all ways in one large batch, or a case for each."""
@@ -218,9 +219,9 @@ class CaseSearch:
         for rows, sizes in self.inputs.batches(self.base):
             if rows >= len(WAYS) and self.purse.affords(sizes):
                 arrays = self.inputs.draw(self.known, sizes, ("values",), None)
-                kept = self._kept.of(arrays, sizes)
+                kept = self._drafts.kept.of(arrays, sizes)
                 if kept is not None:
-                    yield self._case(("values", sizes_label(sizes)), *kept)
+                    yield self._drafts.case(("values", sizes_label(sizes)), *kept)
                     return
         for way, name in enumerate(WAYS):
             if not self.purse.affords(self.base.sizes):
@@ -228,7 +229,9 @@ class CaseSearch:
             arrays = self.inputs.beside(
                 self.base, self.known, self.base.sizes, ("values", name), way
             )
-            yield from self._told(("values", name.replace(" ", "-")), arrays, self.base.sizes)
+            yield from self._drafts.told(
+                ("values", name.replace(" ", "-")), arrays, self.base.sizes
+            )
 
     def _missing(self) -> Iterator[Case]:
         """Yield NaN and infinity where the module asks for them: the rows that it makes finite."""
@@ -237,7 +240,7 @@ class CaseSearch:
             if sizes is None:
                 return
             drawn = self.inputs.beside(self.base, self.known, sizes, (parts,), 0)
-            yield from self._told((parts,), strewn(drawn, names, value, parts), sizes)
+            yield from self._drafts.told((parts,), strewn(drawn, names, value, parts), sizes)
 
     def _every(self) -> Iterator[Case]:
         """Yield every value of integer inputs, and every row of tables where it may be another."""
@@ -245,13 +248,13 @@ class CaseSearch:
         with self._least():
             for drafts in (every.values(self.purse), every.rows(self.purse)):
                 for draft in drafts:
-                    kept = self._kept.of(draft.arrays, draft.sizes)
+                    kept = self._drafts.kept.of(draft.arrays, draft.sizes)
                     if kept is None:
                         break
-                    yield self._case(draft.parts, *kept)
+                    yield self._drafts.case(draft.parts, *kept)
         with self.purse.least(_OWED_TO_TABLES):
             for draft in every.extremes(self.purse):
-                yield from self._told(draft.parts, draft.arrays, draft.sizes)
+                yield from self._drafts.told(draft.parts, draft.arrays, draft.sizes)
 
     def _lines(self) -> Iterator[Case]:
         """Yield rows that have lines of what is stored, where inputs have lines as long."""
@@ -268,13 +271,13 @@ class CaseSearch:
         """Yield rows that show what files decide, where no module is there to be watched."""
         stack = self.inputs.stack(self.known)
         if stack is not None and self.known:
-            found = found_in(self.files, self.inputs, self.known, stack, self.purse, _OWED)
+            found = found_in(self.files, self.inputs, self.known, stack, self.purse, OWED)
             for side, rows in found:
                 yield from self._rows(side.parts, rows, stack)
 
     def _least(self) -> AbstractContextManager[None]:
         """Spend something where the file may do otherwise, however short the run is."""
-        return self.purse.least(_OWED if self._all.owed else 0.0)
+        return self.purse.least(OWED if self._all.owed else 0.0)
 
     @property
     def _all(self) -> Every:
@@ -300,127 +303,10 @@ class CaseSearch:
                     yield from self._rows(("steps", name), made_of(found), stack)
                     break
 
-    def _sizes(self) -> Iterator[Case]:
-        """Yield sizes at which the file's types end, that the code names, and that leave other remainders.
-
-        Those beyond the tested ones also with all elements of a row alike, which are counted together.
-        """
-        if not all(is_drawable(each) for each in self.spec.inputs.values()):
-            return
-        largest = self._largest
-        distant = list(distant_sizes(self.spec, self.lengths, self.base.sizes))
-        further = list(further_sizes(self.spec, self._numbers(), self.base.sizes))
-        with self.purse.least(_OWED if distant else 0.0):
-            for name, sizes in distant:
-                yield from self._at_sizes(name, sizes, largest)
-                yield from self._ending(name, sizes)
-        for owed in (True, False):
-            with self.purse.least(_OWED if owed else 0.0):
-                for name, sizes, named in further:
-                    if named == owed:
-                        yield from self._at_sizes(name, sizes, largest)
-
-    @property
-    def _largest(self) -> int:
-        """The largest size that was tested."""
-        return max((s for sizes in tried_sizes(self.spec) for s in sizes.values()), default=0)
-
-    def _numbers(self) -> frozenset[int]:
-        """Return the numbers that the code, the file and decisions name."""
-        return frozenset((*self.numbers, *named_by_decisions(self.watcher.seen, self._largest)))
-
-    def _onwards(self) -> Iterator[Case]:
-        """Yield more calls in a row than the manifest asks for."""
-        steps = onwards(self.spec, self.watcher.eager, self._numbers(), self.purse, _OWED)
-        if steps:
-            made = self._case(("onwards", f"steps={steps}"), self.base.arrays, self.base.sizes)
-            yield replace(made, steps=steps)
-
-    def _at_sizes(self, name: str, sizes: Sizes, largest: int) -> Iterator[Case]:
-        """Yield a case of some sizes, and beyond the ``largest`` tested ones one of equal elements."""
-        name, sizes = self._within(name, sizes)
-        if not self.purse.affords(sizes, longer=True):
-            return
-        beyond = self.known and max(sizes.values()) > max(largest, _ALIKE)
-        for way in (None, WAYS.index("all alike")) if beyond else (None,):
-            domain, parts = {}, ("sizes", name)
-            if way is not None:
-                domain, parts = self._known(sizes), ("alike", name)
-            if way is not None and not self.purse.affords(sizes, longer=True):
-                break
-            arrays = self.inputs.draw(domain, sizes, parts, way)
-            yield from self._told(parts, arrays, sizes, longer=True)
-
-    def _ending(self, name: str, sizes: Sizes) -> Iterator[Case]:
-        """Yield a case of rows with their largest elements near the end, where narrow types tell least."""
-        name, sizes = self._within(name, sizes)
-        if not self.purse.affords(sizes, longer=True):
-            return
-        grown = {dim for dim, size in sizes.items() if size > self.base.sizes[dim]}
-        drawn = self.inputs.draw({}, sizes, ("ending", name), None)
-        turned = self.inputs.ending(drawn, grown)
-        if turned:
-            yield from self._told(("ending", name), {**drawn, **turned}, sizes, longer=True)
-
-    def _within(self, name: str, sizes: Sizes) -> tuple[str, Sizes]:
-        """Return sizes and their name, of one row where there is not enough for all."""
-        rows = (self.inputs.batch & sizes.keys()) - self.spec.named_dims
-        if self.purse.affords(sizes, longer=True) or not sizes.keys() - rows:
-            return name, sizes
-        sizes = {**sizes, **dict.fromkeys(rows, 1)}
-        return sizes_label(sizes), sizes
-
-    def _paths(self) -> Iterator[Case]:
-        """Yield numbers of things, as a tree's parents or a graph's edges are, that make one long path."""
-        numbers = {name for name, each in self.spec.inputs.items() if each.bounds is not None}
-        if not numbers or not all(map(is_drawable, self.spec.inputs.values())):
-            return
-        for sizes in grown(self.spec, self.base.sizes):
-            if self.purse.affords(sizes, longer=True):
-                known = {n: each for n, each in self._known(sizes).items() if n in numbers}
-                arrays = self.inputs.draw(known, sizes, ("path",), IN_ORDER)
-                kept = self._kept.of(arrays, sizes, longer=True)
-                if kept is not None:
-                    yield self._case(("path", sizes_label(sizes)), *kept)
-                    return
-
     def _climbed(self, find: Callable[[Climbs, Case], Iterator[Found]]) -> Iterator[Case]:
         """Yield what steps towards sides, or columns, that are still unseen come to."""
         climbs = Climbs(self.watcher, self.inputs, self.purse, self.known)
         for found in find(climbs, self.base):
-            kept = self._kept.of(found.arrays, found.sizes)
+            kept = self._drafts.kept.of(found.arrays, found.sizes)
             if kept is not None:
-                yield self._new(found.parts, *kept)
-
-    def _told(
-        self,
-        parts: Sequence[str],
-        arrays: Mapping[str, Array],
-        sizes: Sizes,
-        longer: bool = False,
-    ) -> Iterator[Case]:
-        """Yield what is drawn, tried or sought as a case, as far as the module answers it."""
-        kept = self._kept.of(arrays, sizes, longer)
-        if kept is not None:
-            yield self._case(parts, *kept)
-
-    def _new(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
-        """Return a case of a decision: of two on one line each has cases of its own."""
-        tried = (self._case([*parts, *[str(n)] * (n > 0)], arrays, sizes) for n in count_from(0))
-        return next(case for case in tried if case.id not in self.made)
-
-    def _case(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
-        parts = [part for part in parts if part]
-        name = "/".join((REACHED, *parts))
-        # What is computed of an array without axes is none, and no engine takes it.
-        arrays = {name: np.asarray(array) for name, array in arrays.items()}
-        return Case(REACHED, name, REACHED, arrays, sizes, named=False, sized=False)
-
-    def _known(self, sizes: Sizes) -> dict[str, Domain]:
-        return domains_at(self.spec, self.watcher, sizes)
-
-
-def domains_at(spec: ModelSpec, watcher: Watcher, sizes: Sizes) -> dict[str, Domain]:
-    """Return what may be drawn for each input at some sizes, with the numbers that were met."""
-    constants = (*watcher.constants, *watcher.limits_of_inputs)
-    return domains(spec, sizes, watcher.hulls, constants, watcher.masks)
+                yield self._drafts.new(found.parts, *kept)

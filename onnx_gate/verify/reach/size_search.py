@@ -1,0 +1,140 @@
+"""Cases of other sizes: those that a file, the code and decisions name, and the longest that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.inputs.draw import is_drawable
+from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
+from onnx_gate.verify.reach.domain import Domain, domains
+from onnx_gate.verify.reach.drafts import Drafts
+from onnx_gate.verify.reach.drawn import DrawnInputs
+from onnx_gate.verify.reach.onwards import onwards
+from onnx_gate.verify.reach.purse import OWED, Purse
+from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes, grown, named_by_decisions
+from onnx_gate.verify.reach.values import IN_ORDER, WAYS
+from onnx_gate.verify.reach.watcher import Watcher
+
+# The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
+_ALIKE = 2**7 - 1
+
+
+@dataclass(frozen=True)
+class SizeSearch:
+    """Draws cases of sizes that no case of a model's own has.
+
+    ``numbers`` are those that the export names of sizes, ``lengths`` those at which its types end.
+    """
+
+    spec: ModelSpec
+    watcher: Watcher
+    inputs: DrawnInputs
+    purse: Purse
+    drafts: Drafts
+    numbers: Sequence[int]
+    lengths: Sequence[int]
+
+    def cases(self) -> Iterator[Case]:
+        """Yield the cases: more calls in a row, long paths, and other sizes."""
+        yield from self._onwards()
+        yield from self._paths()
+        yield from self._sizes()
+
+    def _sizes(self) -> Iterator[Case]:
+        """Yield sizes at which the file's types end, that the code names, and that leave other remainders.
+
+        Those beyond the tested ones also with all elements of a row alike, which are counted together.
+        """
+        if not all(is_drawable(each) for each in self.spec.inputs.values()):
+            return
+        largest = self._largest
+        distant = list(distant_sizes(self.spec, self.lengths, self.purse.base.sizes))
+        further = list(further_sizes(self.spec, self._numbers(), self.purse.base.sizes))
+        with self.purse.least(OWED if distant else 0.0):
+            for name, sizes in distant:
+                yield from self._at_sizes(name, sizes, largest)
+                yield from self._ending(name, sizes)
+        for owed in (True, False):
+            with self.purse.least(OWED if owed else 0.0):
+                for name, sizes, named in further:
+                    if named == owed:
+                        yield from self._at_sizes(name, sizes, largest)
+
+    @property
+    def _largest(self) -> int:
+        """The largest size that was tested."""
+        return max((s for sizes in tried_sizes(self.spec) for s in sizes.values()), default=0)
+
+    def _numbers(self) -> frozenset[int]:
+        """Return the numbers that the code, the file and decisions name."""
+        return frozenset((*self.numbers, *named_by_decisions(self.watcher.seen, self._largest)))
+
+    def _onwards(self) -> Iterator[Case]:
+        """Yield more calls in a row than the manifest asks for."""
+        steps = onwards(self.spec, self.watcher.eager, self._numbers(), self.purse, OWED)
+        if steps:
+            made = self.drafts.case(
+                ("onwards", f"steps={steps}"), self.purse.base.arrays, self.purse.base.sizes
+            )
+            yield replace(made, steps=steps)
+
+    def _at_sizes(self, name: str, sizes: Sizes, largest: int) -> Iterator[Case]:
+        """Yield a case of some sizes, and beyond the ``largest`` tested ones one of equal elements."""
+        name, sizes = self._within(name, sizes)
+        if not self.purse.affords(sizes, longer=True):
+            return
+        beyond = self.drafts.kept.known and max(sizes.values()) > max(largest, _ALIKE)
+        for way in (None, WAYS.index("all alike")) if beyond else (None,):
+            domain, parts = {}, ("sizes", name)
+            if way is not None:
+                domain, parts = domains_at(self.spec, self.watcher, sizes), ("alike", name)
+            if way is not None and not self.purse.affords(sizes, longer=True):
+                break
+            arrays = self.inputs.draw(domain, sizes, parts, way)
+            yield from self.drafts.told(parts, arrays, sizes, longer=True)
+
+    def _ending(self, name: str, sizes: Sizes) -> Iterator[Case]:
+        """Yield a case of rows with their largest elements near the end, where narrow types tell least."""
+        name, sizes = self._within(name, sizes)
+        if not self.purse.affords(sizes, longer=True):
+            return
+        grown = {dim for dim, size in sizes.items() if size > self.purse.base.sizes[dim]}
+        drawn = self.inputs.draw({}, sizes, ("ending", name), None)
+        turned = self.inputs.ending(drawn, grown)
+        if turned:
+            yield from self.drafts.told(("ending", name), {**drawn, **turned}, sizes, longer=True)
+
+    def _within(self, name: str, sizes: Sizes) -> tuple[str, Sizes]:
+        """Return sizes and their name, of one row where there is not enough for all."""
+        rows = (self.inputs.batch & sizes.keys()) - self.spec.named_dims
+        if self.purse.affords(sizes, longer=True) or not sizes.keys() - rows:
+            return name, sizes
+        sizes = {**sizes, **dict.fromkeys(rows, 1)}
+        return sizes_label(sizes), sizes
+
+    def _paths(self) -> Iterator[Case]:
+        """Yield numbers of things, as a tree's parents or a graph's edges are, that make one long path."""
+        numbers = {name for name, each in self.spec.inputs.items() if each.bounds is not None}
+        if not numbers or not all(map(is_drawable, self.spec.inputs.values())):
+            return
+        for sizes in grown(self.spec, self.purse.base.sizes):
+            if self.purse.affords(sizes, longer=True):
+                known = {
+                    n: each
+                    for n, each in domains_at(self.spec, self.watcher, sizes).items()
+                    if n in numbers
+                }
+                arrays = self.inputs.draw(known, sizes, ("path",), IN_ORDER)
+                kept = self.drafts.kept.of(arrays, sizes, longer=True)
+                if kept is not None:
+                    yield self.drafts.case(("path", sizes_label(sizes)), *kept)
+                    return
+
+
+def domains_at(spec: ModelSpec, watcher: Watcher, sizes: Sizes) -> dict[str, Domain]:
+    """Return what may be drawn for each input at some sizes, with the numbers that were met."""
+    constants = (*watcher.constants, *watcher.limits_of_inputs)
+    return domains(spec, sizes, watcher.hulls, constants, watcher.masks)
