@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 from torch import nn
@@ -43,19 +44,25 @@ class Altering(OperatorMode):
         self._owners: dict[int, set[str]] = {}
         for name, tensor in state.tensors(module):
             self._owners.setdefault(_storage(tensor), set()).add(name)
-        # Kept, as the storage of what is gone may be another's next.
-        self._fixed: dict[int, torch.Tensor] = {}
+        # Not kept: of weights in few bits that may be all of them, widened. The storage of what is gone may
+        # be another's next.
+        self._fixed: dict[int, list[ReferenceType[torch.Tensor]]] = {}
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator, and note whose tensors alone it has made something of."""
         result = func(*args, **kwargs)
         given = [_storage(each) for each in tensors_of((args, kwargs))]
-        if all(each in self._owners or each in self._fixed for each in given):
+        if all(each in self._owners or self._alive(each) for each in given):
             made = [each for each in tensors_of(result) if _storage(each) not in self._owners]
-            self._fixed |= {_storage(each): each for each in made}
+            for each in made:
+                self._fixed[_storage(each)] = [*self._alive(_storage(each)), ref(each)]
             if made:
                 self.altered.update(*(self._owners.get(each, ()) for each in given))
         return result
+
+    def _alive(self, storage: int) -> list[ReferenceType[torch.Tensor]]:
+        """Return the tensors with a storage that are made of the module's own alone."""
+        return [each for each in self._fixed.get(storage, ()) if each() is not None]
 
 
 def _storage(tensor: torch.Tensor) -> int:
