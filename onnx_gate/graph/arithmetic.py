@@ -27,6 +27,7 @@ _FEW = 2
 _DEEPEST = 16
 _SHAPED = frozenset(("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten"))
 _PICKED = frozenset(("Gather", "Slice"))
+_DIVIDES = frozenset(("Div", "Mod", "Cast"))
 _ROUNDS = frozenset(("Floor", "Ceil", "Round", "Cast"))
 
 
@@ -82,6 +83,24 @@ def sizes_rounded(graph: Graph) -> Iterator[int]:
         if meant is not None:
             other = made.astype(np.float64) != meant.astype(np.float64)
             yield from map(int, sizes[other][:_FEW])
+
+
+def sizes_computed(graph: Graph) -> bool:
+    """Return whether sizes are divided or go through floats, as amounts and scaled images do."""
+    # Of two sizes what follows from one is told from what is the same for all.
+    sizes = np.array([5, 11])
+    known = _Sizes(graph, sizes)
+    for node in graph.nodes:
+        if node.op_type == "Resize" and len(node.inputs) > 2 and node.inputs[2]:
+            return True
+        if node.op_type not in _DIVIDES or node.proto.domain not in ("", "ai.onnx"):
+            continue
+        made = known.value(node.inputs[0])
+        to = attribute(node.proto, "to", 1) if node.op_type == "Cast" else None
+        floats = to is None or np.dtype(helper.tensor_dtype_to_np_dtype(to)).kind == "f"
+        if floats and made is not None and made.shape == sizes.shape:
+            return True
+    return False
 
 
 class _Sizes:

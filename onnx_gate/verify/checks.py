@@ -23,7 +23,7 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.check import REACHED
-from onnx_gate.runtimes.base import Refusal, first_line
+from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.half import Range
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
@@ -115,6 +115,7 @@ class Checker(Comparer[CaseReference]):
         chosen = self._cases(self.setting.patterns)
         plain = without_optimisations(self.setting.spec.runtimes)
         with self._sessions(self.setting.spec.runtimes) as sessions:
+            self.explorer.answers = functools.partial(self._answers, sessions)
             checks: list[Check] = []
             first: tuple[Case, Asked[CaseReference] | None] | None = None
             for case in itertools.chain(chosen, self._reached()):
@@ -333,6 +334,17 @@ class Checker(Comparer[CaseReference]):
                 label, case.arrays, self.setting.graph_inputs, self.setting.half
             )
             yield from self.one(case, label, asked, answered)
+
+    def _answers(
+        self, sessions: Sessions, arrays: Mapping[str, Array], names: Sequence[str]
+    ) -> Sequence[Array] | None:
+        """Return what the first runtime says of inputs, as the outputs that PyTorch ``names``."""
+        graph_outputs, spec = self.setting.graph_outputs, self.setting.spec
+        inputs, half = self.setting.graph_inputs, self.setting.half
+        made, _ = sessions.ask(next(iter(sessions)), arrays, inputs, half)
+        if made is None or len(made) != len(names):
+            return made
+        return [made[place] for place in order_of(tuple(names), graph_outputs, spec)[0]]
 
     def _way(self, case: Case, reference: CaseReference) -> Trajectory:
         feedback = feedback_of(self.setting.spec, reference.outputs.names, case.steps)

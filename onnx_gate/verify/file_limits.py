@@ -14,6 +14,7 @@ import onnx
 from onnx.shape_inference import infer_shapes
 from torch import nn
 
+from onnx_gate.graph.arithmetic import sizes_computed
 from onnx_gate.graph.constants import array_of
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.lengths import lengths_beyond
@@ -59,6 +60,7 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
         # Not every exporter writes down what its values are.
         graph = read_graph(infer_shapes(exported.proto), exported.path)
         named = sorted(n for n in sizes_named(graph) if 2 < n <= LARGEST_AREA)
+        computes_sizes = sizes_computed(graph)
         lengths = lengths_beyond(graph, checker.setting.graph_ranges)
         other_tables = _has_other_tables(exported, checker.setting.eager.module)
     except Exception as error:
@@ -67,6 +69,7 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
         return
     checker.explorer.numbers = (*checker.setting.numbers, *named)
     checker.explorer.lengths = sorted(lengths)
+    checker.explorer.computes_sizes = computes_sizes
     checker.explorer.other_tables = other_tables
     checker.explorer.besides = or_nothing(partial(limits_besides, checker.setting, graph), {})
     checker.explorer.told = or_nothing(partial(_told, graph, checker.setting.graph_inputs), ())

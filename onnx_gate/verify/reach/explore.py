@@ -19,6 +19,7 @@ from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.reach.computed import learn_computed
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.drawn import DrawnInputs
+from onnx_gate.verify.reach.every_size import Answers
 from onnx_gate.verify.reach.file_sides import DecidingFile
 from onnx_gate.verify.reach.purse import LARGEST, Purse, count, pairs_of
 from onnx_gate.verify.reach.search import CaseSearch
@@ -43,7 +44,8 @@ class Explorer:
     ``other_tables``: the file has tables that another file, which it is held against, has not.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
     limits that the file alone has, from the values of a case, ``tables`` are what it stores, ``told``
-    the rows that it tells apart. ``files`` are those whose decisions nothing watches.
+    the rows that it tells apart. ``files`` are those whose decisions nothing watches. ``answers`` are
+    what the file says, asked for where it ``computes_sizes``.
     """
 
     spec: ModelSpec
@@ -60,6 +62,8 @@ class Explorer:
     tables: Callable[[], Sequence[Array]] = tuple
     told: Callable[[Mapping[str, Array]], Sequence[tuple[str, Array]]] = lambda arrays: ()
     files: Callable[[Mapping[str, Array]], Iterable[DecidingFile]] = lambda arrays: ()
+    answers: Answers | None = None
+    computes_sizes: bool = False
     _before: frozenset[DecisionSite] | None = None
 
     def __post_init__(self) -> None:
@@ -157,6 +161,7 @@ class Explorer:
             self.tables(),
             self.told(base.arrays),
             partial(self.files, base.arrays),
+            self.answers if self.computes_sizes else None,
         )
         for draft in search.cases():
             if draft.id not in self.made:

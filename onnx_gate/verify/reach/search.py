@@ -27,6 +27,7 @@ from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drafts import Drafts
 from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
+from onnx_gate.verify.reach.every_size import Answers
 from onnx_gate.verify.reach.file_sides import DecidingFile, found_in
 from onnx_gate.verify.reach.kept_rows import KeptRows
 from onnx_gate.verify.reach.margins import ORDERINGS
@@ -52,7 +53,8 @@ class CaseSearch:
     ``numbers`` are those that the export names of sizes, ``lengths`` those at which its types end.
     ``unknown``: the file has weights that are none of the module's, whose rows are all to be read. What
     is in ``made`` has its name already. ``tables`` are those of files beside the module's, ``told`` rows
-    that a file tells apart, and ``files`` those whose decisions nothing watches.
+    that a file tells apart, and ``files`` those whose decisions nothing watches. ``answers`` are a file's,
+    where it computes with sizes.
     """
 
     spec: ModelSpec
@@ -67,6 +69,7 @@ class CaseSearch:
     tables: Sequence[Array] = ()
     told: Sequence[tuple[str, Array]] = ()
     files: Callable[[], Iterable[DecidingFile]] = tuple
+    answers: Answers | None = None
 
     @cached_property
     def _drafts(self) -> Drafts:
@@ -83,6 +86,7 @@ class CaseSearch:
             self._drafts,
             self.numbers,
             self.lengths,
+            self.answers,
         )
 
     @property

@@ -12,6 +12,8 @@ from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drafts import Drafts
 from onnx_gate.verify.reach.drawn import DrawnInputs
+from onnx_gate.verify.reach.every_size import Answers, EverySize
+from onnx_gate.verify.reach.growth import Growth
 from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.purse import OWED, Purse
 from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes, grown, named_by_decisions
@@ -27,6 +29,7 @@ class SizeSearch:
     """Draws cases of sizes that no case of a model's own has.
 
     ``numbers`` are those that the export names of sizes, ``lengths`` those at which its types end.
+    ``answers`` are a file's, where it divides sizes or computes with them in floats.
     """
 
     spec: ModelSpec
@@ -36,11 +39,16 @@ class SizeSearch:
     drafts: Drafts
     numbers: Sequence[int]
     lengths: Sequence[int]
+    answers: Answers | None = None
 
     def cases(self) -> Iterator[Case]:
         """Yield the cases: more calls in a row, long paths, and other sizes."""
         yield from self._onwards()
         yield from self._paths()
+        if not all(is_drawable(each) for each in self.spec.inputs.values()):
+            return
+        yield from self._grown()
+        yield from self._every()
         yield from self._sizes()
 
     def _sizes(self) -> Iterator[Case]:
@@ -48,8 +56,6 @@ class SizeSearch:
 
         Those beyond the tested ones also with all elements of a row alike, which are counted together.
         """
-        if not all(is_drawable(each) for each in self.spec.inputs.values()):
-            return
         largest = self._largest
         distant = list(distant_sizes(self.spec, self.lengths, self.purse.base.sizes))
         further = list(further_sizes(self.spec, self._numbers(), self.purse.base.sizes))
@@ -62,6 +68,23 @@ class SizeSearch:
                 for name, sizes, named in further:
                     if named == owed:
                         yield from self._at_sizes(name, sizes, largest)
+
+    def _grown(self) -> Iterator[Case]:
+        """Yield sizes at which what follows from them alone comes to a limit."""
+        with self.purse.least(OWED):
+            growth = Growth(self.spec, self.watcher, self.inputs, self.purse)
+            for name, sizes in growth.sizes():
+                yield from self._at_sizes(name, sizes, self._largest)
+
+    def _every(self) -> Iterator[Case]:
+        """Yield small sizes at which a file says something else, where it computes with them."""
+        if self.answers is None:
+            return
+        eager = self.watcher.eager
+        with self.purse.least(OWED):
+            every = EverySize(self.spec, eager, self.answers, self.inputs, self.purse)
+            for name, sizes, arrays in every.differing():
+                yield from self.drafts.told(("sizes", name), arrays, sizes, longer=True)
 
     @property
     def _largest(self) -> int:

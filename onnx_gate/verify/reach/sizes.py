@@ -42,13 +42,13 @@ def further_sizes(
     A dimension that the manifest gives sizes has no others.
     """
     kinds = roles(spec.inputs)
-    free = _free(spec, base)
+    free = free_dimensions(spec, base)
     if not free:
         return
     known = [{**base, **sizes} for sizes in tried_sizes(spec)]
     least = {dim: _least(spec, dim) for dim in free}
     rows: list[Sizes] = []
-    long = _long(spec, free)
+    long = long_dimensions(spec, free)
     ordered = sorted(set(numbers))
     # Each dimension has its turn before the next number: what pays for all may be spent by one.
     few = {d: least[d] for d in free if kinds.get(d) == "batch" or least[d] > 1}
@@ -82,7 +82,7 @@ def distant_sizes(
 
     Whole batches of them, as it is ordinary draws that are to be beyond the end of a type.
     """
-    long = _long(spec, _free(spec, base))
+    long = long_dimensions(spec, free_dimensions(spec, base))
     for length in sorted(lengths) if long else ():
         rows: list[Sizes] = [{dim: length} for dim in long]
         if len(long) > 1:
@@ -128,23 +128,32 @@ def _areas(
 
 def grown(spec: ModelSpec, base: Sizes) -> Iterator[Sizes]:
     """Yield sizes at which all that may be long is far longer than it was tried, the longest first."""
-    free = _free(spec, base)
+    free = free_dimensions(spec, base)
     known = [{**base, **sizes} for sizes in tried_sizes(spec)]
     for times in reversed(LARGER) if free else ():
         yield {
             **base,
-            **{dim: times * max(sizes[dim] for sizes in known) + 1 for dim in _long(spec, free)},
+            **{
+                dim: times * max(sizes[dim] for sizes in known) + 1
+                for dim in long_dimensions(spec, free)
+            },
         }
 
 
-def _free(spec: ModelSpec, base: Sizes) -> list[str]:
+def free_dimensions(spec: ModelSpec, base: Sizes) -> list[str]:
+    """Return the dimensions that the manifest gives no sizes."""
     return [dim for dim in spec.dims if dim in base and dim not in spec.named_dims]
 
 
-def _long(spec: ModelSpec, free: Sequence[str]) -> Sequence[str]:
+def long_dimensions(spec: ModelSpec, free: Sequence[str]) -> Sequence[str]:
     """Return the dimensions that are no batch's, or all where each is one."""
     kinds = roles(spec.inputs)
     return [dim for dim in free if kinds.get(dim) != "batch"] or free
+
+
+def smallest_of_others(spec: ModelSpec, free: Sequence[str], dim: str) -> dict[str, int]:
+    """Return the smallest sizes of all that are free but one, which may be large then."""
+    return {each: _least(spec, each) for each in free if each != dim}
 
 
 def _least(spec: ModelSpec, dim: str) -> int:
