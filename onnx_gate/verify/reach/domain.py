@@ -28,7 +28,7 @@ class Domain:
     """The values of one input: its spec, both ends, and the module's constants among them.
 
     ``constants`` are exact values of its dtype, each with its neighbours on both sides. ``drawn``:
-    values may be drawn for it at any size.
+    values may be drawn for it at any size. By ``divisors`` whole numbers are divided.
     """
 
     spec: InputSpec
@@ -36,6 +36,7 @@ class Domain:
     high: float
     constants: tuple[float, ...]
     drawn: bool
+    divisors: tuple[int, ...] = ()
 
     @property
     def is_float(self) -> bool:
@@ -55,6 +56,7 @@ def domains(
     hulls: Mapping[str, tuple[float, float]],
     constants: Iterable[float],
     masks: Iterable[int] = (),
+    divisors: Iterable[int] = (),
 ) -> dict[str, Domain]:
     """Return the domain of each input whose values may be changed; bits of ``masks`` are asked for.
 
@@ -89,7 +91,7 @@ def domains(
             continue
         near = itertools.chain(_near(numbers, at, low, high), _flipped(masks, at, low, high))
         inside = tuple(dict.fromkeys(near))[:_MOST_CONSTANTS]
-        known[name] = Domain(at, low, high, inside, draws)
+        known[name] = Domain(at, low, high, inside, draws, tuple(sorted(divisors)))
     return known
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
 from onnx_gate.graph.arithmetic import MOST_LIMITS
 from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.rules import BITWISE, DIVIDES
 
 # Rows that were read of limits are few numbers; those of tables of vectors are not kept.
 _LARGEST = 2**16
@@ -21,6 +22,7 @@ class ListedLimits:
     def __init__(self, own: Collection[int]) -> None:
         self.numbers: dict[float, None] = {}
         self.masks: set[int] = set()
+        self.divisors: set[int] = set()
         self._own = own
         # What was read of tables, with the table: held, so that nothing else comes to lie there.
         self._read: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -33,15 +35,27 @@ class ListedLimits:
         if few and state.address(table) in self._own:
             self._read[state.address(rows)] = rows, table
 
-    def mask(self, given: Any) -> None:
-        """Keep what bits are taken by: a number, or those of a small tensor of whole ones."""
+    def named(self, name: str, bound: Mapping[str, Any]) -> None:
+        """Keep what an operator holds values against, takes bits by or divides whole numbers by."""
+        if name == "isin":
+            self.take(bound["test_elements"])
+        elif name in BITWISE:
+            for side in ("self", "other"):
+                masks = self._whole(bound.get(side))
+                self.masks |= masks
+                # The last bits are what is left of a division by a power of two.
+                self.divisors |= {each + 1 for each in masks if each > 0 and not each & (each + 1)}
+        elif name in DIVIDES and not bound["self"].is_floating_point():
+            self.divisors |= {each for each in self._whole(bound.get("other")) if each > 1}
+
+    def _whole(self, given: Any) -> set[int]:
+        """Return a number, or those of a small tensor of whole ones."""
         if isinstance(given, int):
-            self.masks.add(given)
-            return
+            return {given}
         if not isinstance(given, torch.Tensor) or given.is_floating_point():
-            return
-        if 0 < given.numel() <= MOST_LIMITS and state.address(given) in self._own:
-            self.masks.update(map(int, given.detach().reshape(-1).tolist()))
+            return set()
+        few = 0 < given.numel() <= MOST_LIMITS and state.address(given) in self._own
+        return {*map(int, given.detach().reshape(-1).tolist())} if few else set()
 
     def take(self, limits: Any) -> None:
         """Keep the numbers of limits that are the module's, or rows of those: of many some of all sizes."""

@@ -110,6 +110,9 @@ BITWISE = frozenset(
     for way, end in (("bitwise_", ""), ("__", "__"))
 )
 
+# What divides whole numbers: some that are far apart leave one remainder, as hashed ids share a bucket.
+DIVIDES = frozenset(("remainder", "fmod", "floor_divide", "div"))
+
 # What hands a number to Python, which may decide by it.
 TAKEN = "_local_scalar_dense"
 

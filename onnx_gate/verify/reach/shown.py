@@ -26,7 +26,8 @@ class Shown:
     """What every decision of a module was shown.
 
     ``seen`` has the decisions in the order in which they were met, ``besides`` are the limits that the
-    file alone has. ``asked``: NaN, or infinity, is asked for; ``masks`` are the numbers whose bits are.
+    file alone has. ``asked``: NaN, or infinity, is asked for; ``masks`` are the numbers whose bits are,
+    ``divisors`` those that whole ones are divided by.
     ``writes``: the module has operators that write to what they are given. ``paths`` are those of its
     parts by their ids, ``own`` the addresses of its tensors.
     """
@@ -36,6 +37,7 @@ class Shown:
         self.besides: Limits = {}
         self.asked: set[Missing] = set()
         self.masks: set[int] = set()
+        self.divisors: set[int] = set()
         self.writes = False
         self._listed: dict[float, None] = {}
         self._limits: dict[DecisionSite, frozenset[float]] = {}
@@ -51,6 +53,7 @@ class Shown:
         self.seen.clear()
         self.asked.clear()
         self.masks.clear()
+        self.divisors.clear()
         self._listed.clear()
         self._limits.clear()
 

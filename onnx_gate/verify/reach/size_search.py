@@ -160,4 +160,4 @@ class SizeSearch:
 def domains_at(spec: ModelSpec, watcher: Watcher, sizes: Sizes) -> dict[str, Domain]:
     """Return what may be drawn for each input at some sizes, with the numbers that were met."""
     constants = (*watcher.constants, *watcher.limits_of_inputs)
-    return domains(spec, sizes, watcher.hulls, constants, watcher.masks)
+    return domains(spec, sizes, watcher.hulls, constants, watcher.masks, watcher.divisors)

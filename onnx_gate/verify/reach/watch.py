@@ -27,6 +27,7 @@ from onnx_gate.verify.reach.rules import (
     ASKS,
     AT,
     BITWISE,
+    DIVIDES,
     RULES,
     TAKEN,
     Kind,
@@ -46,7 +47,7 @@ from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, ten
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
 # What decides nothing, and is taken note of.
-_NOTED = ASKS | BITWISE | FLAGGED | {"stack", "isin"}
+_NOTED = ASKS | BITWISE | DIVIDES | FLAGGED | {"stack", "isin"}
 # What is a truth of several: as what they count where all of them are so, and on which side.
 _TOGETHER: Mapping[str, tuple[Kind, str]] = {"all": ("and", "both"), "any": ("or", "neither")}
 # Stands for what follows from two operators, beside the rules of each.
@@ -155,11 +156,7 @@ class Watch(OperatorMode):
         bound.setdefault("self", bound.get("input"))
         if base == "sort":
             bound |= neighbours(bound)
-        if base == "isin":
-            self.listed.take(bound["test_elements"])
-        if base in BITWISE:
-            self.listed.mask(bound["self"])
-            self.listed.mask(bound.get("other"))
+        self.listed.named(base, bound)
         if base in ASKS:
             self.asked.update(missing_asked(base, bound))
         for part, rule in enumerate(rules):

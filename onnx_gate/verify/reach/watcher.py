@@ -78,6 +78,7 @@ class Watcher(Shown):
         """Remember what one run has shown."""
         self.asked |= watch.asked
         self.masks |= watch.listed.masks
+        self.divisors |= watch.listed.divisors
         self.learn(watch.seen, watch.listed.numbers, watch.limits)
 
     def loaded(self, module: nn.Module) -> None:

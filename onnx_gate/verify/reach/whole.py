@@ -137,19 +137,25 @@ def _before(rows: int, axes: tuple[int, ...]) -> Whole:
 def _apart(domain: Domain, first: Whole, chosen: Truths, source: Stream) -> Whole:
     """Return integers that follow each other at distances which are constants of the module, or are equal.
 
-    Or are equal to a narrower type. ``first``, ``[rows, width]``, is where each row begins: one of another
-    input with the same domain, too.
+    Or are equal to a narrower type, or leave one remainder. ``first``, ``[rows, width]``, is where each row
+    begins: one of another input with the same domain, too.
     """
     low, high = domain.ends
     span = high - low
     distances = (*map(int, domain.constants), *_NARROWER)
     steps = [each for each in distances if 0 < abs(each) <= span / 2]
-    if not steps:
+    if not steps and not domain.divisors:
         return first
     near = _picked(steps, first, source)
     # Beyond its end a domain begins anew.
     apart = np.cumsum(np.where(chosen, near, 0), axis=1) % (span + 1)
     within: Whole = low + (first - low + apart) % (span + 1)
+    divisors = np.array([each for each in domain.divisors if each <= span / 2], np.int64)
+    if divisors.size:
+        # Of every second row all leave one remainder, x and x + d and x + 2 d: they share a bucket.
+        own = divisors[np.arange(0, len(first), 2)[:, None] // 2 % divisors.size]
+        steps_of = first[::2] - low + own * np.cumsum(chosen[::2], axis=1)
+        within[::2] = low + steps_of % ((span + 1) // own * own)
     return within
 
 
