@@ -54,7 +54,7 @@ class Climbs:
             if seen is None or side not in seen.left(site) or not seen.moves:
                 continue
             # Of rows each way leads to one that is still unread.
-            for _ in range(MOST_CANDIDATES if site.kind == "rows" else 1):
+            for _ in range(MOST_CANDIDATES if site.has_rows else 1):
                 before = self.watcher.seen[site].read
                 found = self._found(site, side, base)
                 if found is None:

@@ -115,7 +115,7 @@ class Every:
         """
         seen = [(site, s) for site, s in self.watcher.seen.items() if self.unknown or s.computed]
         rows = sum(int((~s.rows).sum()) for site, s in seen if site.is_table and s.rows is not None)
-        whole = (s.left(site) for site, s in seen if s.computed and s.whole and site.kind != "rows")
+        whole = (s.left(site) for site, s in seen if s.computed and s.whole and not site.has_rows)
         return rows if tables else rows + sum(map(len, whole))
 
     @property

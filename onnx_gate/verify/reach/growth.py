@@ -63,7 +63,8 @@ class Growth:
         base = self.purse.base.sizes
         tested = max((s[dim] for s in tried_sizes(self.spec) if dim in s), default=1)
         # What each side that may still be reached was away, size by size.
-        size, way = max(2, base[dim]), None
+        way: dict[tuple[DecisionSite, str], list[float]] | None = None
+        size = max(2, base[dim])
         while size <= LARGEST_SIZE:
             row = {**others, dim: size}
             last = self._distances({**base, **row})

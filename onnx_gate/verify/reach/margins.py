@@ -68,6 +68,26 @@ class Choices:
             made = made.moved(move)
         return made
 
+    def paired(self, pairs: torch.Tensor) -> Margin:
+        """Return by how much both of each pair, as ``triu_indices`` numbers them, are among the first.
+
+        Pairs lie along the last axis: each row of a batch may go to another one.
+        """
+        whole = self.margin.moved(lambda t: t.movedim(self.axis, -1))
+        one, other = torch.triu_indices(len(self), len(self), 1)[:, pairs]
+        ahead = whole.distance[..., one] > whole.distance[..., other]
+        order = whole.distance.topk(min(self.count + 1, len(self)), -1).indices.unsqueeze(-2)
+        # The last that would be chosen beside both has to make room, or of two is the first of the others.
+        beside = (order != one[:, None]) & (order != other[:, None])
+        last = (beside & (beside.cumsum(-1) == self.count - 1)).int().argmax(-1, keepdim=True)
+        rival = order.expand(*last.shape[:-1], -1).gather(-1, last).squeeze(-1)
+        weaker = torch.where(ahead, other, one)
+        own = whole.moved(lambda t: t.gather(-1, weaker))
+        third = whole.moved(lambda t: t.gather(-1, rival))
+        pulls = (*own.pulls, *third.times(-1.0).pulls)
+        # To be ahead of each other candidate is a truth of its own.
+        return Margin(own.distance - third.distance, pulls, parts=len(self))
+
     @cached_property
     def _last(self) -> Any:
         return self.margin.distance.topk(min(self.count + 1, len(self)), self.axis)

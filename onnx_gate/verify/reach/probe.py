@@ -156,7 +156,7 @@ def _is_strict_or_not(site: DecisionSite, seen: Seen) -> bool:
 
 
 def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
-    if site.kind in ("rows", "and", "or") or not seen.moves:
+    if site.has_rows or site.kind in ("and", "or") or not seen.moves:
         return ()
     if site.kind == "half":
         # On inputs the last bit of what is rounded decides, which leaves the element open.

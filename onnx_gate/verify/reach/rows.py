@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,20 +10,38 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.margin import Margin
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES, Choices, Margins, candidates
 from onnx_gate.verify.reach.rules import Rule
 
+# Of so many candidates there are 120 pairs, and of more, as of all tokens, too many to go to each.
+MOST_PAIRED = 16
 # Which end of several values these choose.
 _SIGNS = {"amax": 1, "max": 1, "amin": -1, "min": -1}
 
 
 @dataclass(frozen=True)
 class Pointed:
-    """Which of ``count`` rows are read, or values chosen; and how near each was to being so."""
+    """Which of ``count`` rows are read, or values chosen; and how near each was to being so.
+
+    Where several are chosen, ``paired``, the rows are the pairs of them.
+    """
 
     count: int
     at: torch.Tensor
     choices: Choices | None = None
+    paired: bool = False
+
+    def towards(self, unread: torch.Tensor, most: int) -> Iterator[Margin]:
+        """Yield by how much rows that were not read are chosen: no more than some, or all pairs at once."""
+        rows = unread.nonzero().reshape(-1)
+        if self.choices is None or not len(rows):
+            return
+        if self.paired:
+            yield self.choices.paired(rows)
+            return
+        for row in rows[:most].tolist():
+            yield self.choices[row]
 
 
 class Tables:
@@ -46,6 +64,8 @@ class Tables:
         margins: Margins | None,
     ) -> Pointed | None:
         """Return what a rule about rows says of a call, ``None`` where it is about none."""
+        if rule.kind == "pairs":
+            return _chosen(table, bound, margins)
         if rule.limits == ("result",):
             return _several(Pointed(table.numel() + 1, bound["result"]))
         if rule.limits == ("dim",):
@@ -85,6 +105,22 @@ class Tables:
         if known is None or not isinstance(axis, int):
             return None
         return known if axis % table.ndim == known else None
+
+
+def _chosen(
+    scores: torch.Tensor, bound: Mapping[str, Any], margins: Margins | None
+) -> Pointed | None:
+    """Return which pairs of few candidates are chosen together."""
+    chosen = bound["result"][1]
+    of, most = scores.shape[bound["dim"]] if scores.ndim else 0, bound["k"]
+    if not 1 < most < of <= MOST_PAIRED:
+        return None
+    order = chosen.movedim(bound["dim"], -1).sort(-1).values
+    one, other = (order[..., place] for place in torch.triu_indices(most, most, 1))
+    # How many pairs have a first one before this, and how many of its own come before.
+    at = one * (2 * of - one - 1) // 2 + other - one - 1
+    choices = None if margins is None else margins.choices(chosen)
+    return Pointed(of * (of - 1) // 2, at, choices, paired=True)
 
 
 def _several(found: Pointed) -> Pointed | None:

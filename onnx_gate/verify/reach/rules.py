@@ -11,7 +11,7 @@ import torch
 
 from onnx_gate.verify.reference.operator_mode import tensors_of
 
-Kind = Literal["limit", "equality", "truth", "and", "or", "half", "guard", "scale", "rows"]
+Kind = Literal["limit", "equality", "truth", "and", "or", "half", "guard", "scale", "rows", "pairs"]
 
 # NaN, infinity, or a number that stands for them.
 Missing = Literal["isnan", "isinf"] | float
@@ -31,13 +31,15 @@ SIDES: Mapping[Kind, tuple[str, ...]] = {
     "guard": ("within", "beyond"),
     "scale": ("within", "beyond"),
     "rows": ("rest",),
+    "pairs": ("rest",),
 }
 
 # What else is noted of a limit: a comparison that is strict has one more value on its other side.
 AT = "equal"
 
 # What is said of a model counts these. A guard that is no part of the sum is not passed by either: it
-# is gone to, but what has no variance at all is nothing that a network could be brought to.
+# is gone to, but what has no variance at all is nothing that a network could be brought to. So is a pair
+# of chosen ones, of which no input may choose some.
 COUNTED: frozenset[Kind] = frozenset({"limit", "equality", "truth", "and", "or", "half", "rows"})
 
 
@@ -91,6 +93,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "embedding": (Rule(("indices",), "rows", "weight"),),
     **dict.fromkeys(("index", "_unsafe_index"), (Rule(("indices",), "rows"),)),
     **dict.fromkeys(("index_select", "gather"), (Rule(("index",), "rows"),)),
+    # Of experts that are chosen together each two are a pair.
+    "topk": (Rule(("result",), "pairs"),),
     # A choice that is written out as ones among zeros, and an extreme of values side by side.
     "scatter": (Rule(("index",), "rows"),),
     **dict.fromkeys(("amax", "amin", "max", "min"), (Rule(("dim",), "rows"),)),

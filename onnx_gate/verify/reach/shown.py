@@ -79,7 +79,7 @@ class Shown:
     @property
     def constants(self) -> dict[float, None]:
         """The numbers that the module compares with, in the order in which they were met."""
-        limits = (s.limit for s in self.seen if s.kind not in ("scale", "rows"))
+        limits = (s.limit for s in self.seen if s.kind != "scale" and not s.has_rows)
         return dict.fromkeys(each for each in (*limits, *self._listed) if each is not None)
 
     @property

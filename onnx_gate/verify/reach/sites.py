@@ -47,6 +47,11 @@ class DecisionSite:
         return self.kind == "rows" and self.operator in READ
 
     @property
+    def has_rows(self) -> bool:
+        """Whether it is shown row by row, of a table or of what may be chosen."""
+        return self.kind in ("rows", "pairs")
+
+    @property
     def place(self) -> DecisionSite:
         """The decision whatever its limit."""
         return replace(self, limit=None)
@@ -99,7 +104,7 @@ class Seen:
 
     def left(self, site: DecisionSite) -> tuple[str, ...]:
         """Return the sides that were not seen."""
-        if site.kind != "rows":
+        if not site.has_rows:
             return tuple(side for side in site.sides if side not in self.sides)
         if self.rows is None:
             return ()

@@ -216,7 +216,7 @@ class Watch(OperatorMode):
             elif rule.kind == "half":
                 if operand.is_floating_point() and not bound.get("decimals"):
                     self._halves(self._site(name, rule, None, part), operand)
-            elif rule.kind == "rows":
+            elif rule.kind in ("rows", "pairs"):
                 self._rows(name, rule, part, operand, bound)
             else:
                 for number, limit in enumerate(rule.limits):
@@ -380,10 +380,8 @@ class Watch(OperatorMode):
                 rows, fresh = known.rows, rows & ~known.rows
             if fresh.any():
                 seen.sides |= {*site.sides}
-            if found.choices is not None:
-                unread = (~rows).nonzero().reshape(-1).tolist()
-                for row in unread[: MOST_CANDIDATES if site in self._targets else 1]:
-                    self._aim(site, seen, found.choices[row])
+            for margin in found.towards(~rows, MOST_CANDIDATES if site in self._targets else 1):
+                self._aim(site, seen, margin)
             self._add(site, seen)
 
     def _add(
