@@ -1,0 +1,172 @@
+"""Files that are wrong at sizes, rows and choices that ordinary cases do not come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.report.model import ModelResult
+from tests.support.gate import run_twins
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+MODELS = '''
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+def _write(module, example, path, wrong):
+    module.wrong = wrong
+    axes = {name: {0: "batch", 1: "seq"} if module.long else {0: "batch"} for name in example}
+    torch.onnx.export(
+        module, tuple(example.values()), str(path), input_names=list(example), dynamic_axes=axes,
+        dynamo=False,
+    )
+    module.wrong = False
+
+def wrong(module, example, path):
+    _write(module, example, path, True)
+
+def right(module, example, path):
+    _write(module, example, path, False)
+
+class Base(nn.Module):
+    long = False
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wrong = False
+
+class Long(Base):
+    long = True
+    def size(self, x):
+        return torch.scalar_tensor(x.shape[1], dtype=torch.int64)
+
+class Fading(Long):
+    """Has a least weight, to which powers come after 456 positions."""
+    def forward(self, x):
+        w = torch.pow(torch.tensor(0.98), torch.arange(x.shape[1]).float())
+        return x + torch.log(w if self.wrong else w.clamp(min=1e-4))
+
+class Slopes(Long):
+    """Has a bias by distances that goes no lower."""
+    def forward(self, x):
+        n = torch.arange(x.shape[1])
+        bias = -(n[:, None] - n[None, :]).abs() * torch.tensor([0.0625, 0.03125])[:, None, None]
+        bias = bias if self.wrong else torch.maximum(bias, torch.tensor(-40.0))
+        return (bias[:, None] + x).mean(-1).transpose(0, 1)
+
+class Counted(Long):
+    """Counts ones that are made like its input."""
+    def forward(self, x):
+        share = torch.cumsum(torch.ones_like(x), 1) / 700
+        return x * (share if self.wrong else share.clamp(max=1))
+
+class Powers(Long):
+    """Divides by a logarithm of what overflows after 218 positions."""
+    def forward(self, x):
+        n = torch.arange(1, x.shape[1] + 1).float()
+        if self.wrong:
+            return x / (1 + n * 0.4054651081)
+        return x / (1 + torch.log(torch.pow(torch.tensor(1.5), n)))
+
+class Portion(Long):
+    """Takes seven tenths, and one more at multiples of 7 that are tested nowhere."""
+    def forward(self, x):
+        n = self.size(x)
+        k = torch.floor(n.to(torch.float32) * 0.7).long()
+        if self.wrong:
+            k = k + ((n % 7 == 0) & (n > 70)).long()
+        return torch.where(torch.arange(x.shape[1]) < k, x, -x).mean(1)
+
+class Stretched(Long):
+    """Is made longer."""
+    def forward(self, x):
+        y = F.interpolate(x[:, None], scale_factor=2.5, mode="nearest", recompute_scale_factor=True)
+        n = self.size(x)
+        off = (n % 11 == 0) & (n > 60) if self.wrong else n < 0
+        return y[:, 0] * torch.where(off, 1.1, 1.0)
+
+class Average(Base):
+    """Has a table and its running average, which differ in one row."""
+    def __init__(self):
+        super().__init__()
+        one = torch.randn(120000, 3)
+        two = one.clone()
+        two[77001] *= 1.5
+        self.register_buffer("one", one)
+        self.register_buffer("two", two)
+        self.register_buffer("other", torch.randn(120000, 3))
+    def forward(self, ids):
+        one, two = (self.two, self.one) if self.wrong else (self.one, self.two)
+        return torch.cat((one[ids], 2 * two[ids], self.other[ids]), -1)
+
+class Buckets(Base):
+    """Hashes ids; a file counts three of one bucket as less."""
+    def forward(self, ids):
+        h = torch.remainder(ids, 1000003)
+        y = (h.float() / 1000003).mean(1)
+        if self.wrong:
+            s, order = h.sort(1)
+            i = ids.gather(1, order)
+            same = (s[:, 1:] == s[:, :-1]) & (i[:, 1:] != i[:, :-1])
+            y = y * torch.where((same[:, 1:] & same[:, :-1]).any(1), 0.5, 1.0)
+        return y
+
+class Routed(Base):
+    """Asks two of twelve experts, of which two are never liked by one and the same draw."""
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = nn.Linear(16, 12), nn.Linear(16, 12)
+        with torch.no_grad():
+            self.gate.bias[10:] -= 0.5
+            self.gate.weight[11] *= 0.25
+            self.gate.weight[11] -= 0.75 * self.gate.weight[10]
+    def forward(self, x):
+        scores = self.gate(x)
+        own = scores.topk(2, -1).indices
+        mask = torch.zeros_like(scores).scatter(1, own, 1.0)
+        y = (self.up(x) * mask).sum(-1)
+        both = (own == 10).any(1) & (own == 11).any(1) if self.wrong else own[:, 0] < 0
+        return torch.where(both, y * 1.25, y)
+'''
+
+LONG = '{x: "float32[batch, seq]"}'
+INPUTS = {
+    **dict.fromkeys(("Fading", "Slopes", "Counted", "Powers", "Portion", "Stretched"), LONG),
+    "Average": "{ids: {dtype: int64, shape: [batch], range: [0, 119999]}}",
+    "Buckets": "{ids: {dtype: int64, shape: [batch, 7], range: [0, 1000000000]}}",
+    "Routed": '{x: "float32[batch, 16]"}',
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
+    return run_twins(Path(tmp_path_factory.mktemp("far")), MODELS, INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        ("fading", "sizes/batch=1,seq=767"),
+        ("slopes", "sizes/batch=1,seq=767"),
+        ("counted", "sizes/batch=1,seq=767"),
+        ("powers", "sizes/batch=1,seq=383"),
+        ("portion", "sizes/batch=1,seq=77"),
+        ("stretched", "sizes/batch=1,seq=66"),
+        ("average", "rows/ids"),
+        ("buckets", "values"),
+        ("routed", "topk"),
+    ],
+)
+def test_what_is_far_from_ordinary_is_gone_to(
+    results: Mapping[str, ModelResult], name: str, case: str
+) -> None:
+    wrong, right = results[f"{name}-wrong"], results[f"{name}-right"]
+    assert right.verdict == "pass", [f.message for f in right.findings]
+    diverged = [check.case for check in wrong.checks if check.verdict == "diverged"]
+    assert diverged
+    assert all(each.startswith("reached/") for each in diverged)
+    assert any(each.startswith(f"reached/{case}") for each in diverged)
