@@ -47,10 +47,15 @@ _ONE = 1e-6
 def learn_of_file(checker: Checker, exported: Exported) -> None:
     """Have inputs looked for where the file decides.
 
-    What PyTorch's own exporters write decides what the module does, and a file in fewer bits computes
-    other values than it.
+    What PyTorch's own exporters write decides what the module does, but where it computes sizes in floats;
+    and a file in fewer bits computes other values than it.
     """
-    if exported.exporter in EXPORTERS or exported.size > MOST_BYTES:
+    if exported.size > MOST_BYTES:
+        return
+    if checker.setting.reduced is None:
+        computes = or_nothing(_computes_sizes, False)
+        checker.explorer.computes_sizes = computes(exported)
+    if exported.exporter in EXPORTERS:
         return
     if isinstance(checker.setting.eager.module, FileModule):
         checker.explorer.files = partial(_deciding, checker.setting)
@@ -60,7 +65,6 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
         # Not every exporter writes down what its values are.
         graph = read_graph(infer_shapes(exported.proto), exported.path)
         named = sorted(n for n in sizes_named(graph) if 2 < n <= LARGEST_AREA)
-        computes_sizes = sizes_computed(graph)
         lengths = lengths_beyond(graph, checker.setting.graph_ranges)
         other_tables = _has_other_tables(exported, checker.setting.eager.module)
     except Exception as error:
@@ -69,13 +73,16 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
         return
     checker.explorer.numbers = (*checker.setting.numbers, *named)
     checker.explorer.lengths = sorted(lengths)
-    checker.explorer.computes_sizes = computes_sizes
     checker.explorer.other_tables = other_tables
     checker.explorer.besides = or_nothing(partial(limits_besides, checker.setting, graph), {})
     checker.explorer.told = or_nothing(partial(_told, graph, checker.setting.graph_inputs), ())
     checker.explorer.tables = or_nothing(
         partial(_stored, exported, checker.setting.eager.module), ()
     )
+
+
+def _computes_sizes(exported: Exported) -> bool:
+    return sizes_computed(read_graph(exported.proto, exported.path))
 
 
 def or_nothing(find: Callable[..., Found], nothing: Found) -> Callable[..., Found]:

@@ -18,7 +18,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.purse import Purse
-from onnx_gate.verify.reach.sizes import free_dimensions, long_dimensions, smallest_of_others
+from onnx_gate.verify.reach.sizes import free_dimensions, long_dimensions, sizes_along
 
 # What a file says of inputs, its outputs in the order of their names; nothing where it refuses.
 Answers = Callable[[Mapping[str, Array], Sequence[str]], Sequence[Array] | None]
@@ -48,13 +48,13 @@ class EverySize:
         base = self.purse.base.sizes
         free = free_dimensions(self.spec, base)
         rows = [
-            {**smallest_of_others(self.spec, free, dim), dim: size}
+            (dim, sizes_along(self.spec, free, dim, size))
             for size in range(1, MOST + 1)
             for dim in long_dimensions(self.spec, free)
         ]
         known, shown = tried_sizes(self.spec), dict.fromkeys(free, 0)
-        for row in rows:
-            dim, sizes = [*row][-1], {**base, **row}
+        for dim, row in rows:
+            sizes = {**base, **row}
             if row in known or shown[dim] == _SHOWN:
                 continue
             if not self.purse.takes(_PASSES, self.purse.ratio(sizes, longer=True)):

@@ -9,7 +9,7 @@ be there only beyond what can be paid for, is no reason to go on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.purse import Purse
 from onnx_gate.verify.reach.rules import Rule
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
-from onnx_gate.verify.reach.sizes import free_dimensions, long_dimensions, smallest_of_others
+from onnx_gate.verify.reach.sizes import free_dimensions, long_dimensions, sizes_along
 from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.operator_mode import tensors_of
@@ -57,16 +57,16 @@ class Growth:
         """Yield sizes beyond the tested ones that bring something to a limit, each under a name."""
         free = free_dimensions(self.spec, self.purse.base.sizes)
         for dim in long_dimensions(self.spec, free):
-            yield from self._along(dim, smallest_of_others(self.spec, free, dim))
+            yield from self._along(dim, free)
 
-    def _along(self, dim: str, others: Sizes) -> Iterator[tuple[str, Sizes]]:
+    def _along(self, dim: str, free: Sequence[str]) -> Iterator[tuple[str, Sizes]]:
         base = self.purse.base.sizes
         tested = max((s[dim] for s in tried_sizes(self.spec) if dim in s), default=1)
         # What each side that may still be reached was away, size by size.
         way: dict[tuple[DecisionSite, str], list[float]] | None = None
         size = max(2, base[dim])
         while size <= LARGEST_SIZE:
-            row = {**others, dim: size}
+            row = sizes_along(self.spec, free, dim, size)
             last = self._distances({**base, **row})
             if last is None:
                 return

@@ -151,9 +151,9 @@ def long_dimensions(spec: ModelSpec, free: Sequence[str]) -> Sequence[str]:
     return [dim for dim in free if kinds.get(dim) != "batch"] or free
 
 
-def smallest_of_others(spec: ModelSpec, free: Sequence[str], dim: str) -> dict[str, int]:
-    """Return the smallest sizes of all that are free but one, which may be large then."""
-    return {each: _least(spec, each) for each in free if each != dim}
+def sizes_along(spec: ModelSpec, free: Sequence[str], dim: str, size: int) -> dict[str, int]:
+    """Return the sizes of all that are free: one has some size, the others are as small as can be."""
+    return {each: size if each == dim else _least(spec, each) for each in free}
 
 
 def _least(spec: ModelSpec, dim: str) -> int:
