@@ -20,7 +20,7 @@ import numpy as np
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reach.brackets import brackets
+from onnx_gate.verify.reach.crossings import Lines, crossings
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 from onnx_gate.verify.reach.stack import Stack
@@ -82,7 +82,7 @@ def pairs_around(
         (name, column, np.arange(domain.ends[0], domain.ends[1] + 1))
         for name, domain in known.items()
         if not domain.is_float and domain.high - domain.low < MOST_ROWS
-        for column in _columns(row[name])[:_PAIRED]
+        for column in columns_of(row[name])[:_PAIRED]
     ]
     made, left = [], _MOST_PAIRS
     for (one, at, values), (other, there, others) in itertools.combinations(small, 2):
@@ -107,7 +107,7 @@ def stepped_around(
         if domain.is_float or domain.high - domain.low < MOST_ROWS:
             continue
         steps = [*_steps([n for n in numbers if n <= (domain.high - domain.low) / 2])]
-        for column in _columns(row[name])[:_PAIRED]:
+        for column in columns_of(row[name])[:_PAIRED]:
             own, (low, high) = int(row[name].reshape(-1)[column]), domain.ends
             for each in steps:
                 values = np.unique(each + own)
@@ -154,7 +154,7 @@ def _with(
     return arrays
 
 
-def _columns(array: Array) -> Array:
+def columns_of(array: Array) -> Array:
     """Return places of an array, of which each beginning is spread: as digits turned round follow."""
     bits = COLUMNS.bit_length() - 1
     turned = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(COLUMNS)]
@@ -169,23 +169,20 @@ def _moved(
     stack: Stack,
     pays: Callable[[], bool],
 ) -> Iterator[Mapping[str, Array]]:
-    places = {name: _columns(row[name]) for name in known}
+    places = {name: columns_of(row[name]) for name in known}
     for rank in range(COLUMNS):
         for name in (name for name, columns in places.items() if rank < len(columns)):
             domain, column = known[name], int(places[name][rank])
-
-            def made_of(values: Array, name: str = name, column: int = column) -> dict[str, Array]:
-                return _with(row, stack, name, column, values)
-
-            own = (float if domain.is_float else int)(row[name].reshape(-1)[column])
             small = not domain.is_float and domain.high - domain.low < MOST_ROWS
             # Where each row is a case of its own, those are enough beside which something changes.
             if stack.passes or not small:
                 rows = PASSES if stack.passes else ROWS
-                values = brackets(eager, name, domain, rows, made_of, stack, pays, own)
+                line = Lines(row, name, np.zeros(1, np.int64), np.array([column]))
+                found = crossings(eager, line, domain, rows, stack, pays, every=True)
+                if found is not None:
+                    yield found.rows
             elif pays():
                 values = np.arange(domain.ends[0], domain.ends[1] + 1)
+                yield _with(row, stack, name, column, values)
             else:
                 return
-            if len(values):
-                yield made_of(values)

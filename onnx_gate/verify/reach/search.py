@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 
+import numpy as np
+
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
@@ -21,7 +23,6 @@ from onnx_gate.verify.reach.around import (
     stepped_around,
 )
 from onnx_gate.verify.reach.ascend import ascend
-from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drafts import Drafts
@@ -36,14 +37,17 @@ from onnx_gate.verify.reach.own_lines import OwnLines
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, OWED, Purse
 from onnx_gate.verify.reach.seek import RAISERS
-from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
+from onnx_gate.verify.reach.sites import DecisionSite, parts_of
 from onnx_gate.verify.reach.size_search import SizeSearch
-from onnx_gate.verify.reach.stack import Stack
+from onnx_gate.verify.reach.stack import Stack, moved
+from onnx_gate.verify.reach.sweeps import Sweeps
 from onnx_gate.verify.reach.values import WAYS
 from onnx_gate.verify.reach.watcher import Watcher
 
 # So many seconds where tables have rows that are far from all others.
 _OWED_TO_TABLES = 0.2
+# Constants, all of a domain, whole numbers, halves and equals: what is computed of these is often exact.
+_BASES = 5
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class CaseSearch:
                 yield from self._passes()
         yield from self._of_files()
         with self.purse.part(0.3), self._passed():
-            yield from self._bracketed()
+            yield from self._swept()
         with self.purse.part(0.6):
             yield from self._sizes.cases()
         with self.purse.part(0.7), self._least():
@@ -123,15 +127,15 @@ class CaseSearch:
         stack = self._stack
         if stack is None or not self._of_rows(stack):
             return
-        moved: set[tuple[DecisionSite, str]] = set()
+        gone: set[tuple[DecisionSite, str]] = set()
         own = stack.first(self.base.arrays)
         while True:
             # What was moved may have made more conditions meet.
             met = meeting(self.watcher.met, own, self.known, stack)
-            found = next((each for each in met if each[0] not in moved), None)
+            found = next((each for each in met if each[0] not in gone), None)
             if found is None:
                 break
-            moved.add(found[0])
+            gone.add(found[0])
             yield from self._beside(("around", *parts_of(*found[0])), found[1], stack)
         if any(site.operator in ORDERINGS for site in self.watcher.seen):
             yield from self._beside(("around",), own, stack)
@@ -287,25 +291,31 @@ class CaseSearch:
     def _all(self) -> Every:
         return Every(self.inputs, self.watcher, self.base, self.known, self.unknown)
 
-    def _bracketed(self) -> Iterator[Case]:
-        """Yield, row by row, both sides of what changes with a single input's value."""
+    def _swept(self) -> Iterator[Case]:
+        """Yield, row by row, both sides of what changes with an element of an input, and its limit."""
         stack = self._stack
         if stack is None:
             return
-        one = stack.first(self.base.arrays)
-        for name, domain in self.known.items():
-            few = not domain.is_float and domain.high - domain.low < MOST_ROWS and not stack.passes
-            if few or name not in stack.axes or not one[name].size:
-                continue
+        tried = [(ROWS, self.base.sizes)] if stack.passes else self.inputs.batches(self.base)
+        for rows, sizes in tried:
+            if self.purse.affords(sizes):
+                bases, pays = self._bases(stack), self._pays(rows, stack)
+                sweeps = Sweeps(self.watcher.eager, bases, self.known, rows, stack, pays)
+                for name, found in sweeps.found():
+                    yield from self._rows(("steps", name), found, stack)
+                return
 
-            made_of = partial(stack.filled, one, name)
-            tried = [(ROWS, self.base.sizes)] if stack.passes else self.inputs.batches(self.base)
-            for rows, sizes in tried:
-                if self.purse.affords(sizes):
-                    pays = self._pays(rows, stack)
-                    found = brackets(self.watcher.eager, name, domain, rows, made_of, stack, pays)
-                    yield from self._rows(("steps", name), made_of(found), stack)
-                    break
+    def _bases(self, stack: Stack) -> Mapping[str, Array]:
+        """Return rows to sweep from: the first of the base, and beside it one of each of the first ways."""
+        own = stack.first(self.base.arrays)
+        if stack.passes:
+            return own
+        sizes = self.inputs.sized(self.base.sizes, _BASES)
+        drawn = self.inputs.beside(self.base, self.known, sizes, ("steps",), None)
+        fronts = {n: moved(array, stack.axes.get(n, 0), 0) for n, array in drawn.items()}
+        return {
+            n: np.concatenate((own[n], a)) if n in stack.axes else own[n] for n, a in fronts.items()
+        }
 
     def _climbed(self, find: Callable[[Climbs, Case], Iterator[Found]]) -> Iterator[Case]:
         """Yield what steps towards sides, or columns, that are still unseen come to."""

@@ -1,0 +1,92 @@
+"""One coordinate after the other: rows on both sides of whatever changes with an element of an input.
+
+From several rows each element alone, and all of an input together, goes through its domain. Where whole
+numbers only come next to a limit, each row that does is gone on from with the other inputs: `day * 86400 +
+sec` is a day first, and then a second of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.around import columns_of
+from onnx_gate.verify.reach.crossings import ALL, GRID, Crossings, Lines, crossings
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.sites import MOST_ROWS
+from onnx_gate.verify.reach.stack import Stack
+
+# A year, a day and a second: no more coordinates than that follow each other.
+_DEEPEST = 2
+
+
+@dataclass(frozen=True)
+class Sweeps:
+    """Sweeps from ``bases``, rows of inputs of ``known`` domains, by passes of so many ``rows``."""
+
+    eager: Eager
+    bases: Mapping[str, Array]
+    known: Mapping[str, Domain]
+    rows: int
+    stack: Stack
+    pays: Callable[[], bool]
+    _met: set[int] = field(default_factory=set)
+
+    def found(self) -> Iterator[tuple[str, Mapping[str, Array]]]:
+        """Yield, by the name of the input that is moved last, rows on both sides of what changes."""
+        near = []
+        names = [n for n in self.known if n in self.stack.axes and self.bases[n][:1].size]
+        for name in names:
+            # Of small domains each value has come already, but next to a limit others may go on.
+            few = self._is_few(self.known[name])
+            if few and (self.stack.passes or len(names) == 1):
+                continue
+            found = self._swept(self.bases, name)
+            if found is not None:
+                near.append((name, found))
+                if not few:
+                    yield name, found.rows
+        for name, found in near:
+            yield from self._onwards((name,), found)
+
+    def _onwards(
+        self, moved: tuple[str, ...], found: Crossings
+    ) -> Iterator[tuple[str, Mapping[str, Array]]]:
+        """Go on with other inputs from rows that are next to a limit."""
+        bases = found.near(self._met, self.stack)
+        if bases is None or len(moved) > _DEEPEST:
+            return
+        for name in self.known:
+            if name in moved or name not in self.stack.axes or not bases[name].size:
+                continue
+            further = self._swept(bases, name)
+            if further is not None:
+                yield name, further.rows
+                yield from self._onwards((*moved, name), further)
+
+    def _swept(self, bases: Mapping[str, Array], name: str) -> Crossings | None:
+        lines, domain = self._lines(bases, name), self.known[name]
+        found = crossings(self.eager, lines, domain, self.rows, self.stack, self.pays)
+        if found is not None:
+            self._met.update(found.met)
+        return found
+
+    def _lines(self, bases: Mapping[str, Array], name: str) -> Lines:
+        """Return a line for all elements of each base, and for each element of as many as there may be."""
+        base, size = np.arange(len(bases[name])), bases[name][0].size
+        alone = [0] if size == 1 else [ALL]
+        pairs = list(itertools.product(base[: 1 if self.stack.passes else None], alone))
+        if size > 1 and not self.stack.passes:
+            each = itertools.product(base, map(int, columns_of(bases[name][0])))
+            pairs += itertools.islice(each, self.rows // 2 // GRID)
+        of, column = np.array(pairs, np.int64).T
+        return Lines(bases, name, of, column)
+
+    @staticmethod
+    def _is_few(domain: Domain) -> bool:
+        return not domain.is_float and domain.high - domain.low < MOST_ROWS
