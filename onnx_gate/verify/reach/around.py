@@ -180,7 +180,7 @@ def _moved(
                 line = Lines(row, name, np.zeros(1, np.int64), np.array([column]))
                 found = crossings(eager, line, domain, rows, stack, pays, every=True)
                 if found is not None:
-                    yield found.rows
+                    yield from (found.even, found.others)
             elif pays():
                 values = np.arange(domain.ends[0], domain.ends[1] + 1)
                 yield _with(row, stack, name, column, values)

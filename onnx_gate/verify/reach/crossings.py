@@ -9,7 +9,7 @@ come near, as a day does to a second, another coordinate goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,13 @@ import numpy.typing as npt
 import torch
 
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Float64, numpy_dtype
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.gauge import Reading, read
 from onnx_gate.verify.reach.stack import Stack
+from onnx_gate.verify.reference.noise import few_bits
 
 _Places = npt.NDArray[np.int64]
 
@@ -32,8 +34,8 @@ _ENDS, _TOP = 2, 4
 _SHARE = 1 / 16
 # So many parts at least is what lies between two values cut into.
 _PARTS = 8
-# 2,000 rows find one number of 2**63 in so many rounds.
-_ROUNDS = 10
+# 2,000 rows find one number of 2**63 in so many rounds, and 250 at once each a float32 in a wide domain.
+_ROUNDS = 12
 # So many units of a domain's end away, rounding in a few operations does not decide, nor does it where
 # the judge moves it by ten times as much.
 _UNITS = 64
@@ -124,11 +126,13 @@ class _Gaps:
 class Crossings:
     """The values on lines between which something changes: rows, and which of what is decided they show.
 
-    ``met`` are the places, of a pass, that are exactly at a limit somewhere; ``missed`` has of others the
-    two rows that are next to it.
+    The ``even`` ones have few bits, so that what is computed of them can be exact; in one tensor with
+    ``others`` nobody could tell. ``met`` are the places, of a pass, that are exactly at a limit somewhere;
+    ``missed`` has of others two rows that are next to it.
     """
 
-    rows: Mapping[str, Array]
+    even: Mapping[str, Array]
+    others: Mapping[str, Array]
     met: frozenset[int]
     missed: Mapping[int, tuple[int, int]]
     lines: Lines
@@ -166,6 +170,7 @@ def crossings(
     line = np.arange(len(lines))
     gaps: _Gaps | None = None
     done: list[_Gaps] = []
+    exact: dict[tuple[int, int], tuple[int, float]] = {}
     limits = np.zeros(0, np.bool_)
     for _ in range(_ROUNDS):
         if not len(values) or not pays():
@@ -177,6 +182,7 @@ def crossings(
         if found is None or (gaps is not None and found.sides.shape[1] != gaps.below.shape[1]):
             break
         limits = found.limits
+        _meet(exact, line[part], values, found.sides[: len(values)])
         most = max(1, rows // _PARTS - sum(map(len, done)))
         gaps = _changed(gaps, line, part, values, found, most)
         inside = list(_inside(gaps, domain, max(_PARTS, rows // max(1, len(gaps))) - 1))
@@ -191,28 +197,88 @@ def crossings(
         return None
     for each in done:
         gaps = gaps.beside(each)
-    return _crossings(lines, gaps, limits, domain, stack) if len(gaps) else None
+    if not len(gaps):
+        return None
+    met = frozenset(place for place, _ in exact if limits[place])
+    even, others = _rows(lines, gaps, _few(exact, rows), domain, stack)
+    return Crossings(even, others, met, _missed(gaps, limits, met, domain), lines, gaps)
 
 
-def _crossings(
-    lines: Lines, gaps: _Gaps, limits: npt.NDArray[np.bool_], domain: Domain, stack: Stack
-) -> Crossings:
-    met = ((gaps.below == 0) | (gaps.above == 0)).any(axis=0) & limits
+def _meet(
+    exact: dict[tuple[int, int], tuple[int, float]], line: _Places, values: Array, sides: Float64
+) -> None:
+    """Note of each limit and step the first and the last line that meet it exactly, where none has so far.
+
+    What comes first has the fewest bits of what is as near.
+    """
+    place, at = np.nonzero((sides % 2 == 0).T)
+    keys = np.stack((place, sides[at, place].astype(np.int64)), axis=1)
+    for turn, way in enumerate((slice(None), slice(None, None, -1))):
+        few, first = np.unique(keys[way], axis=0, return_index=True)
+        for (where, side), row in zip(few.tolist(), at[way][first].tolist(), strict=True):
+            exact.setdefault((where, 2 * side + turn), (int(line[row]), values[row]))
+
+
+def _few(exact: Mapping[tuple[int, int], tuple[int, float]], rows: int) -> list[tuple[int, float]]:
+    """Return no more of what is met exactly than a part of all rows, spread evenly."""
+    found = list(dict.fromkeys(exact.values()))
+    spread_over = np.linspace(0, len(found) - 1, min(len(found), max(1, rows // _PARTS)))
+    return [found[at] for at in np.unique(spread_over.astype(np.int64))]
+
+
+def _missed(
+    gaps: _Gaps, limits: npt.NDArray[np.bool_], met: Collection[int], domain: Domain
+) -> dict[int, tuple[int, int]]:
+    """Return of limits that are not met the first and the last of the whole numbers next to them."""
     missed: dict[int, tuple[int, int]] = {}
     if not domain.is_float:
         apart = (gaps.below * gaps.above == -1) & (gaps.high - gaps.low == 1)[:, None]
-        for place in np.flatnonzero(apart.any(axis=0) & limits & ~met):
-            at = np.flatnonzero(apart[:, place])
-            missed[int(place)] = int(at[0]), int(at[-1])
+        for place in map(int, np.flatnonzero(apart.any(axis=0) & limits)):
+            if place not in met:
+                at = np.flatnonzero(apart[:, place])
+                missed[place] = int(at[0]), int(at[-1])
+    return missed
+
+
+def _rows(
+    lines: Lines,
+    gaps: _Gaps,
+    exact: Sequence[tuple[int, float]],
+    domain: Domain,
+    stack: Stack,
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the rows that are exactly there, at both ends of gaps and, unless they are passes, beyond.
+
+    Where rounding may decide, an end is one only if it is even.
+    """
     begin, end = (domain.low, domain.high) if domain.is_float else domain.ends
-    least = _least(domain)
+    least, count = _least(domain), len(gaps)
     ends = [gaps.low, gaps.high, *([] if stack.passes else [gaps.low - least, gaps.high + least])]
     values = _on(domain, np.clip(np.concatenate(ends), begin, end))
-    line = np.tile(gaps.line, len(ends))
+    values = np.concatenate([np.array([each for _, each in exact], values.dtype), values])
+    line = np.concatenate(
+        [np.array([at for at, _ in exact], np.int64), np.tile(gaps.line, len(ends))]
+    )
     first = np.unique(np.stack((line.astype(values.dtype), values)), axis=1, return_index=True)[1]
     first.sort()
-    places = frozenset(map(int, np.flatnonzero(met)))
-    return Crossings(lines.at(line[first], values[first], stack), places, missed, lines, gaps)
+    rows = lines.at(line[first], values[first], stack)
+    even = _are_even(rows, stack, len(first))
+    beyond = np.repeat([False, False, True, True], count)[: count * len(ends)]
+    decided = np.tile(gaps.plain, len(ends)) | beyond | stack.passes
+    decided = np.concatenate([np.zeros(len(exact), np.bool_), decided])
+    both = (np.flatnonzero(each) for each in (even, decided[first] & ~even))
+    few, rest = ({n: a[at] if n in stack.axes else a for n, a in rows.items()} for at in both)
+    return few, rest
+
+
+def _are_even(rows: Mapping[str, Array], stack: Stack, count: int) -> npt.NDArray[np.bool_]:
+    """Return which rows have few bits throughout."""
+    even = np.ones(count, np.bool_)
+    for name in stack.axes:
+        tensor = to_tensor(rows[name])
+        if tensor.is_floating_point() and tensor.numel():
+            even &= few_bits(tensor).reshape(count, -1).all(dim=1).numpy()
+    return even
 
 
 def _changed(
@@ -270,13 +336,13 @@ def spread(domain: Domain, low: float, high: float, count: int) -> Array:
         # As the offsets from an end, large numbers are next to each other, too.
         offsets = np.linspace(0.0, int(high) - int(low), count).astype(np.int64)
         return np.unique(np.minimum(offsets, int(high) - int(low)) + int(low))
-    values = np.linspace(low, high, count)
     apart = (high - low) / (count - 1)
-    if np.isfinite(apart) and apart > 0:
-        # What is computed of few bits is exact: so are sums and products that meet a limit there.
-        step = 2.0 ** np.floor(np.log2(apart / 2))
-        values[1:-1] = np.rint(values[1:-1] / step) * step if step > 0 else values[1:-1]
-    return np.unique(_on(domain, values))
+    step = 2.0 ** np.ceil(np.log2(apart)) if apart > 0 and np.isfinite(apart) else 0.0
+    if not step or max(abs(low), abs(high)) / step > 2**52:
+        return np.unique(_on(domain, np.linspace(low, high, count)))
+    # All that have no more bits: what is computed of few is exact, as a sum is that meets a limit.
+    within = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
+    return np.unique(_on(domain, np.concatenate(([low], within, [high]))))
 
 
 def _least(domain: Domain) -> float:

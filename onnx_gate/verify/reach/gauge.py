@@ -37,7 +37,8 @@ _ROUNDED = frozenset(
         *("reciprocal", "square", "sum", "mean", "cumsum", "amax", "amin", "max", "min"),
     )
 )
-_STEPS = frozenset(("floor", "ceil", "trunc", "round", "floor_divide"))
+_WHOLE = frozenset(("floor", "ceil", "trunc"))
+_STEPS = _WHOLE | {"round", "floor_divide"}
 _TABLES = {"bucketize": "boundaries", "searchsorted": "sorted_sequence"}
 _REMAINDERS = frozenset(("remainder", "fmod"))
 _KINDS = ("limit", "equality")
@@ -49,9 +50,11 @@ _MOST_PLACES = 4 * MOST_COLUMNS
 
 @dataclass(frozen=True)
 class Reading:
-    """What a pass shows of rows, ``sides[row, place]``: the side of a limit (-1, 0 or 1), or a quotient.
+    """What a pass shows of rows, ``sides[row, place]``: on which side of a limit, or at which step.
 
-    ``limits``: at which places it is a side. ``plain``: where every runtime computes the same to the bit.
+    What is even is exactly there: 0 at a limit, with -1 and 1 on its sides; at a step, or a half that is
+    rounded, twice its number. ``limits`` are the places that have one, ``plain`` those that every runtime
+    computes the same to the bit.
     """
 
     sides: Float64
@@ -138,10 +141,14 @@ class _Gauge(OperatorMode):
         truncates = truncates and not result.is_floating_point() and result.dtype != torch.bool
         if name in _TABLES and bound[_TABLES[name]].ndim == 1:
             yield _side(operand[..., None], bound[_TABLES[name]]), True
+        elif name == "round" and not bound.get("decimals"):
+            yield (operand - 0.5).ceil() + (operand + 0.5).floor() + 1, False
+        elif (name in _WHOLE or truncates) and operand.is_floating_point():
+            yield operand.floor() + operand.ceil(), False
         elif name in _STEPS or name in _TABLES or truncates or bound.get("rounding_mode"):
-            yield result, False
+            yield 2.0 * result + 1, False
         elif name in _REMAINDERS:
-            yield operand - result, False
+            yield 2.0 * (operand - result) + 1, False
         else:
             for rule in RULES.get(name, ()):
                 for limit in rule.limits if rule.kind in _KINDS else ():
@@ -156,7 +163,7 @@ class _Gauge(OperatorMode):
         if sides.numel() and (self._rows == 1 or (sides.ndim and len(sides) % self._rows == 0)):
             columns = sides.detach().reshape(self._rows, -1)
             chosen = np.linspace(0, columns.shape[1] - 1, min(MOST_COLUMNS, columns.shape[1]))
-            few = columns[:, np.unique(chosen.astype(np.int64))].double().numpy()
+            few = columns[:, np.unique(chosen.astype(np.int64))].double().nan_to_num().numpy()
             self.found.append((few, limit, plain))
 
 

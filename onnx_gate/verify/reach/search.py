@@ -46,8 +46,10 @@ from onnx_gate.verify.reach.watcher import Watcher
 
 # So many seconds where tables have rows that are far from all others.
 _OWED_TO_TABLES = 0.2
-# Constants, all of a domain, whole numbers, halves and equals: what is computed of these is often exact.
+# Beside a row of the suites those drawn in the first ways: of many changes both ends are followed, so whole
+# numbers come first and halves last. What is computed of these is exact.
 _BASES = 5
+_ORDER = [3, 0, 1, 2, 5, 4]
 
 
 @dataclass(frozen=True)
@@ -301,12 +303,15 @@ class CaseSearch:
             if self.purse.affords(sizes):
                 bases, pays = self._bases(stack), self._pays(rows, stack)
                 sweeps = Sweeps(self.watcher.eager, bases, self.known, rows, stack, pays)
-                for name, found in sweeps.found():
-                    yield from self._rows(("steps", name), found, stack)
+                for parts, found in sweeps.found():
+                    yield from self._rows(("steps", *parts), found, stack)
                 return
 
     def _bases(self, stack: Stack) -> Mapping[str, Array]:
-        """Return rows to sweep from: the first of the base, and beside it one of each of the first ways."""
+        """Return rows to sweep from: the base's first, and one of each of the first ways.
+
+        Of many changes those at both ends are followed: there are whole numbers, and halves.
+        """
         own = stack.first(self.base.arrays)
         if stack.passes:
             return own
@@ -314,7 +319,8 @@ class CaseSearch:
         drawn = self.inputs.beside(self.base, self.known, sizes, ("steps",), None)
         fronts = {n: moved(array, stack.axes.get(n, 0), 0) for n, array in drawn.items()}
         return {
-            n: np.concatenate((own[n], a)) if n in stack.axes else own[n] for n, a in fronts.items()
+            n: np.concatenate((own[n], a))[_ORDER] if n in stack.axes else own[n]
+            for n, a in fronts.items()
         }
 
     def _climbed(self, find: Callable[[Climbs, Case], Iterator[Found]]) -> Iterator[Case]:

@@ -36,9 +36,10 @@ class Sweeps:
     stack: Stack
     pays: Callable[[], bool]
     _met: set[int] = field(default_factory=set)
+    _made: dict[str, list[Crossings]] = field(default_factory=dict)
 
-    def found(self) -> Iterator[tuple[str, Mapping[str, Array]]]:
-        """Yield, by the name of the input that is moved last, rows on both sides of what changes."""
+    def found(self) -> Iterator[tuple[tuple[str, ...], Mapping[str, Array]]]:
+        """Yield rows on both sides of what changes, as two cases of each input that is moved last."""
         near = []
         names = [n for n in self.known if n in self.stack.axes and self.bases[n][:1].size]
         for name in names:
@@ -50,13 +51,23 @@ class Sweeps:
             if found is not None:
                 near.append((name, found))
                 if not few:
-                    yield name, found.rows
+                    self._made.setdefault(name, []).append(found)
         for name, found in near:
-            yield from self._onwards((name,), found)
+            self._onwards((name,), found)
+        for name, made in self._made.items():
+            yield (name, "even"), self._joined([each.even for each in made])
+            yield (name,), self._joined([each.others for each in made])
 
-    def _onwards(
-        self, moved: tuple[str, ...], found: Crossings
-    ) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    def _joined(self, parts: list[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return the rows of several as those of one, no more than a pass has."""
+        return {
+            name: np.concatenate([part[name] for part in parts])[: self.rows]
+            if name in self.stack.axes
+            else array
+            for name, array in parts[0].items()
+        }
+
+    def _onwards(self, moved: tuple[str, ...], found: Crossings) -> None:
         """Go on with other inputs from rows that are next to a limit."""
         bases = found.near(self._met, self.stack)
         if bases is None or len(moved) > _DEEPEST:
@@ -66,8 +77,8 @@ class Sweeps:
                 continue
             further = self._swept(bases, name)
             if further is not None:
-                yield name, further.rows
-                yield from self._onwards((*moved, name), further)
+                self._made.setdefault(name, []).insert(0, further)
+                self._onwards((*moved, name), further)
 
     def _swept(self, bases: Mapping[str, Array], name: str) -> Crossings | None:
         lines, domain = self._lines(bases, name), self.known[name]
