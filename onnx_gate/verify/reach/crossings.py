@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from onnx_gate.graph.arithmetic import MOST_LIMITS
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
@@ -43,8 +44,8 @@ _UNITS = 64
 ALL = -1
 # A line is looked at in so many places at least, as sixteen of a domain show what changes once.
 GRID = 16
-# So many rows that come near a limit are gone on from.
-_NEAR = 16
+# So many places next to limits are gone on from, as of a list of limits each.
+_NEAR = MOST_LIMITS
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,9 @@ class Crossings:
 
     def near(self, met: Collection[int], stack: Stack) -> dict[str, Array] | None:
         """Return rows next to limits that are not ``met``, to go on from; ``None`` where there are none."""
-        found = dict.fromkeys(
-            at for place, ends in self.missed.items() if place not in met for at in ends
-        )
-        chosen = np.array(list(found)[: _NEAR // 2], np.int64)
+        left = [ends for place, ends in self.missed.items() if place not in met]
+        found = dict.fromkeys(at for each in zip(*left, strict=True) for at in each)
+        chosen = np.array(list(found)[:_NEAR], np.int64)
         if not len(chosen):
             return None
         line = np.repeat(self.gaps.line[chosen], 2)
