@@ -23,13 +23,23 @@ _QUANTISED = "QuantizeLinear"
 # What has states, which may climb with every step that there is.
 LOOPED = frozenset(("RNN", "LSTM", "Loop", "Scan"))
 _LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
-# What passes on the numbers of its first input, or some of them.
+# What passes on the numbers of its first input, or some of them; and of several, from this one on.
 _PASSED = frozenset(
     (
-        *("Cast", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
-        *("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
+        *(
+            "Cast",
+            "Concat",
+            "Expand",
+            "Flatten",
+            "Gather",
+            "GatherElements",
+            "GatherND",
+            "Identity",
+        ),
+        *("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze", "Where"),
     )
 )
+_JOINED: Mapping[str, int] = {"Concat": 0, "Where": 1}
 _REARRANGED = frozenset(("Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 # Beyond which an exponential is infinite, by the type that it is computed in: the logarithm of the
 # largest number. As far above the rest of its row an element leaves all others a softmax of almost 0,
@@ -90,30 +100,36 @@ def limits_of_values(graph: Graph) -> Iterator[FileLimit]:
 
 def _back(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]:
     """Yield a value with a number, and what it is made of with the one that becomes this."""
-    while True:
+    pending, known = [(name, number)], set[str]()
+    while pending:
+        name, number = pending.pop()
+        if name in known:
+            continue
+        known.add(name)
         yield name, number
         node = graph.producer.get(name)
         own = () if node is None else graph.depends_on_input(node)
-        if node is not None and node.op_type in _PASSED and node.inputs[0] in own:
-            name = node.inputs[0]
+        if node is None or not own:
             continue
-        if node is not None and node.op_type == "Neg":
-            name, number = node.inputs[0], -number
-            continue
-        if node is None or node.op_type not in _LINEAR or len(own) != 1:
-            return
-        constant = next(iter(_numbers(graph, node, most=1)), None)
-        if constant is None or (node.op_type in ("Mul", "Div") and not constant):
-            return
-        if node.op_type == "Div" and node.inputs[0] != own[0]:
-            return
-        number = {
-            "Add": number - constant,
-            "Sub": number + constant if node.inputs[0] == own[0] else constant - number,
-            "Mul": number / (constant or 1.0),
-            "Div": number * constant,
-        }[node.op_type]
-        (name,) = own
+        if node.op_type in _PASSED:
+            count = None if node.op_type in _JOINED else 1
+            from_here = node.inputs[_JOINED.get(node.op_type, 0) :][:count]
+            pending += [(each, number) for each in reversed(from_here) if each in own]
+        elif node.op_type == "Neg":
+            pending.append((own[0], -number))
+        elif node.op_type in _LINEAR and len(own) == 1:
+            constant = next(iter(_numbers(graph, node, most=1)), None)
+            if constant is None or (node.op_type in ("Mul", "Div") and not constant):
+                continue
+            if node.op_type == "Div" and node.inputs[0] != own[0]:
+                continue
+            number = {
+                "Add": number - constant,
+                "Sub": number + constant if node.inputs[0] == own[0] else constant - number,
+                "Mul": number / (constant or 1.0),
+                "Div": number * constant,
+            }[node.op_type]
+            pending.append((own[0], number))
 
 
 def _of_states(graph: Graph, node: Node) -> Iterator[FileLimit]:

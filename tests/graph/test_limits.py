@@ -35,6 +35,23 @@ def test_a_limit_of_a_negative_is_the_negative_of_one() -> None:
     assert [*found] == [FileLimit("Max", (("less", -3.0), ("x", 3.0)))]
 
 
+def test_a_limit_of_what_is_joined_is_one_of_each_part() -> None:
+    # As a row of tokens is, put beside itself a place further on.
+    nodes = [
+        helper.make_node("Slice", ["x", "zero", "last", "one"], ["behind"]),
+        helper.make_node("Concat", ["x", "behind"], ["both"], axis=1),
+        helper.make_node("Where", ["is", "both", "both"], ["chosen"]),
+        helper.make_node("Equal", ["chosen", "number"], ["y"]),
+    ]
+    stored = {
+        **{name: np.array([at]) for name, at in (("zero", 0), ("last", -1), ("one", 1))},
+        "is": np.array(True),
+        "number": np.float32(77),
+    }
+    (found,) = limits_of_values(_graph(nodes, stored))
+    assert found.values == tuple((name, 77.0) for name in ("chosen", "both", "x", "behind"))
+
+
 def test_the_ends_of_a_quantised_type_are_limits() -> None:
     nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])]
     stored = {"scale": np.float32(0.5), "zero": np.uint8(3)}
