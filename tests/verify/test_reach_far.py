@@ -22,7 +22,7 @@ def _write(module, example, path, wrong):
     axes = {name: {0: "batch", 1: "seq"} if module.long else {0: "batch"} for name in example}
     torch.onnx.export(
         module, tuple(example.values()), str(path), input_names=list(example), dynamic_axes=axes,
-        dynamo=False,
+        output_names=module.outputs, dynamo=False,
     )
     module.wrong = False
 
@@ -33,7 +33,7 @@ def right(module, example, path):
     _write(module, example, path, False)
 
 class Base(nn.Module):
-    long = False
+    long, outputs = False, None
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
@@ -131,6 +131,14 @@ class Routed(Base):
         y = (self.up(x) * mask).sum(-1)
         both = (own == 10).any(1) & (own == 11).any(1) if self.wrong else own[:, 0] < 0
         return torch.where(both, y * 1.25, y)
+
+class Tired(Base):
+    """Turns down what has been loud for so long."""
+    outputs = ["y", "load_out"]
+    def forward(self, x, load):
+        load = load + x.abs().mean(1)
+        down = 1.0 - 0.5 * (load > 60).float() if not self.wrong else torch.ones_like(load)
+        return torch.tanh(x) * down[:, None], load
 '''
 
 LONG = '{x: "float32[batch, seq]"}'
@@ -139,6 +147,8 @@ INPUTS = {
     "Average": "{ids: {dtype: int64, shape: [batch], range: [0, 119999]}}",
     "Buckets": "{ids: {dtype: int64, shape: [batch, 7], range: [0, 1000000000]}}",
     "Routed": '{x: "float32[batch, 16]"}',
+    "Tired": '{x: "float32[batch, 5]", load: "float32[batch]"}, outputs: [y, load_out], '
+    "steps: {count: 6, carry: {load: load_out}}",
 }
 
 
@@ -159,6 +169,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         ("average", "rows/ids"),
         ("buckets", "values"),
         ("routed", "topk"),
+        ("tired", "onwards"),
     ],
 )
 def test_what_is_far_from_ordinary_is_gone_to(

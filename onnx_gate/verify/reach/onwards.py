@@ -1,16 +1,20 @@
-"""More calls in a row than the manifest asks for: to beyond a number that the code names of them."""
+"""More calls in a row than the manifest asks for: to beyond what the code names, or to what they show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.values.steps import MAX_STEPS
-from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.runtimes.base import Outputs
 from onnx_gate.verify.reach.cost import SIDES
 from onnx_gate.verify.reach.purse import Purse
 from onnx_gate.verify.reach.sizes import LARGER
-from onnx_gate.verify.steps.trajectory import steps_answered
+from onnx_gate.verify.reach.watch import Watch
+from onnx_gate.verify.reach.watcher import Watcher
+from onnx_gate.verify.steps.feedback import Arrays
+from onnx_gate.verify.steps.trajectory import steps_answered, steps_of
 
 
 def further_steps(
@@ -29,15 +33,43 @@ def further_steps(
 
 
 def onwards(
-    spec: ModelSpec, eager: Eager, numbers: Iterable[int], purse: Purse, least: float
+    spec: ModelSpec, watcher: Watcher, numbers: Iterable[int], purse: Purse, least: float
 ) -> int:
     """Return how many steps the purse's base is to begin, 0 where no more than the manifest's.
 
-    ``least`` are the seconds that it may take to where a number is named.
+    ``least`` are the seconds that it may take to where a number is named, or something is shown.
     """
-    for number, seconds in further_steps(spec, numbers, least):
+    if spec.steps is None or not spec.by_rounding:
+        return 0
+    with purse.least(least):
+        shown = _showing(spec, watcher, purse)
+    for number, seconds in further_steps(spec, {*numbers, shown}, least):
         with purse.least(seconds):
             if purse.takes(number * (SIDES + 1)):
-                found = steps_answered(spec, eager, purse.base, number)
-                return found if spec.steps is not None and found > spec.steps.count else 0
+                found = steps_answered(spec, watcher.eager, purse.base, number)
+                return found if found > spec.steps.count else 0
     return 0
+
+
+def _showing(spec: ModelSpec, watcher: Watcher, purse: Purse) -> int:
+    """Return the last step at which a decision is on a side that none has shown, 0 where there is none.
+
+    What is carried on may come to a limit after a hundred steps, and none of a few be near it.
+    """
+    left = {site: {*seen.left(site)} for site, seen in watcher.seen.items() if not site.has_rows}
+    last, watch = 0, Watch(watcher)
+
+    def ask(arrays: Arrays) -> Outputs:
+        nonlocal watch
+        watch = Watch(watcher)
+        return watcher.eager.run(arrays, mode=watch)
+
+    for number in islice(steps_of(spec, purse.base, ask), MAX_STEPS):
+        for site, seen in watch.seen.items():
+            own = left.get(watcher.known_as(site), set())
+            if own & seen.sides:
+                own -= seen.sides
+                last = number
+        if not any(left.values()) or not purse.takes(1.0):
+            break
+    return last

@@ -97,7 +97,7 @@ class SizeSearch:
 
     def _onwards(self) -> Iterator[Case]:
         """Yield more calls in a row than the manifest asks for."""
-        steps = onwards(self.spec, self.watcher.eager, self._numbers(), self.purse, OWED)
+        steps = onwards(self.spec, self.watcher, self._numbers(), self.purse, OWED)
         if steps:
             made = self.drafts.case(
                 ("onwards", f"steps={steps}"), self.purse.base.arrays, self.purse.base.sizes

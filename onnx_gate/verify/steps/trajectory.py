@@ -7,8 +7,9 @@ rounding from the first step on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count, islice
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
@@ -124,25 +125,30 @@ def inputs_at(step: int, spec: ModelSpec, eager: Eager, case: Case) -> Arrays:
 
 
 def steps_answered(spec: ModelSpec, eager: Eager, case: Case, count: int) -> int:
-    """Return for how many of ``count`` steps the module answers with finite numbers.
+    """Return for how many of ``count`` steps the module answers with finite numbers."""
+    return max(islice(steps_of(spec, case, eager.run), count), default=0)
+
+
+def steps_of(spec: ModelSpec, case: Case, ask: Callable[[Arrays], Outputs]) -> Iterator[int]:
+    """Yield the number of each step that is answered with finite numbers, until one is not.
 
     Beyond the manifest's own no dimension grows to which it gives sizes.
     """
     assert spec.steps is not None
     arrays, sizes = case.arrays, case.sizes
-    for number in range(1, count + 1):
+    for number in count(1):
         try:
-            outputs = eager.run(arrays)
+            outputs = ask(arrays)
         except Refusal:
-            return number - 1
+            return
         if not outputs.finite:
-            return number - 1
+            return
+        yield number
         try:
             after = feedback_of(spec, outputs.names).after(arrays, outputs.arrays, sizes)
         except GateError:
-            return number
+            return
         grows = any(after[1].get(dim) != sizes.get(dim) for dim in spec.named_dims)
         if grows and number >= spec.steps.count:
-            return number
+            return
         arrays, sizes = after
-    return count
