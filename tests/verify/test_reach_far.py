@@ -139,6 +139,21 @@ class Tired(Base):
         load = load + x.abs().mean(1)
         down = 1.0 - 0.5 * (load > 60).float() if not self.wrong else torch.ones_like(load)
         return torch.tanh(x) * down[:, None], load
+class Couples(Base):
+    """Makes two choices, of which one of each are hardly ever made together."""
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(12, 6), nn.Linear(12, 6)
+        self.u, self.v = nn.Embedding(6, 4), nn.Embedding(6, 4)
+        with torch.no_grad():
+            self.a.bias[4] -= 0.4
+            self.b.bias[5] -= 0.4
+            self.b.weight[5] *= 0.25
+            self.b.weight[5] -= 0.75 * self.a.weight[4]
+    def forward(self, x):
+        a, b = self.a(x).argmax(-1), self.b(x).argmax(-1)
+        both = (a == 4) & (b == 5) if self.wrong else a < 0
+        return self.u(a) + self.v(b) + both.float()[:, None]
 '''
 
 LONG = '{x: "float32[batch, seq]"}'
@@ -149,6 +164,7 @@ INPUTS = {
     "Routed": '{x: "float32[batch, 16]"}',
     "Tired": '{x: "float32[batch, 5]", load: "float32[batch]"}, outputs: [y, load_out], '
     "steps: {count: 6, carry: {load: load_out}}",
+    "Couples": '{x: "float32[batch, 12]"}',
 }
 
 
@@ -170,6 +186,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         ("buckets", "values"),
         ("routed", "topk"),
         ("tired", "onwards"),
+        ("couples", "argmax"),
     ],
 )
 def test_what_is_far_from_ordinary_is_gone_to(

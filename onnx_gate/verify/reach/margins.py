@@ -69,24 +69,34 @@ class Choices:
         return made
 
     def paired(self, pairs: torch.Tensor) -> Margin:
-        """Return by how much both of each pair, as ``triu_indices`` numbers them, are among the first.
+        """Return by how much both of each pair, as ``triu_indices`` numbers them, are among the first."""
+        one, other = torch.triu_indices(len(self), len(self), 1)[:, pairs]
+        return self.together(one, other)
 
-        Pairs lie along the last axis: each row of a batch may go to another one.
+    def together(self, *chosen: torch.Tensor) -> Margin:
+        """Return by how much candidates, of each kind one of equally many, are among the first together.
+
+        They lie along the last axis: each row of a batch may go to another place of it.
         """
         whole = self.margin.moved(lambda t: t.movedim(self.axis, -1))
-        one, other = torch.triu_indices(len(self), len(self), 1)[:, pairs]
-        ahead = whole.distance[..., one] > whole.distance[..., other]
-        order = whole.distance.topk(min(self.count + 1, len(self)), -1).indices.unsqueeze(-2)
-        # The last that would be chosen beside both has to make room, or of two is the first of the others.
-        beside = (order != one[:, None]) & (order != other[:, None])
-        last = (beside & (beside.cumsum(-1) == self.count - 1)).int().argmax(-1, keepdim=True)
-        rival = order.expand(*last.shape[:-1], -1).gather(-1, last).squeeze(-1)
-        weaker = torch.where(ahead, other, one)
-        own = whole.moved(lambda t: t.gather(-1, weaker))
-        third = whole.moved(lambda t: t.gather(-1, rival))
-        pulls = (*own.pulls, *third.times(-1.0).pulls)
+        most = min(self.count + 1, len(self))
+        order = whole.distance.topk(most, -1).indices.unsqueeze(-2)
+        beside, weakest = torch.ones(()).bool(), chosen[0]
+        for each in chosen:
+            beside = beside & (order != each[:, None])
+            weaker = whole.distance[..., each] < whole.distance.gather(
+                -1, weakest.expand(*whole.distance.shape[:-1], -1)
+            )
+            weakest = torch.where(weaker, each, weakest)
+        # The last that would be chosen beside them has to make room, or the first of all others.
+        last = self.count - len(chosen) + 1
+        place = (beside & (beside.cumsum(-1) == last)).int().argmax(-1, keepdim=True)
+        rival = order.expand(*place.shape[:-1], -1).gather(-1, place).squeeze(-1)
+        own = whole.moved(lambda t: t.gather(-1, weakest))
+        other = whole.moved(lambda t: t.gather(-1, rival))
         # To be ahead of each other candidate is a truth of its own.
-        return Margin(own.distance - third.distance, pulls, parts=len(self))
+        pulls = (*own.pulls, *other.times(-1.0).pulls)
+        return Margin(own.distance - other.distance, pulls, parts=len(self))
 
     @cached_property
     def _last(self) -> Any:

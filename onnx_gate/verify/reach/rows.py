@@ -10,7 +10,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes import state
-from onnx_gate.verify.reach.margin import Margin
+from onnx_gate.verify.reach.margin import Margin, least
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES, Choices, Margins, candidates
 from onnx_gate.verify.reach.rules import Rule
 
@@ -21,27 +21,37 @@ _SIGNS = {"amax": 1, "max": 1, "amin": -1, "min": -1}
 
 
 @dataclass(frozen=True)
+class _Two:
+    """The candidates of two choices that are made one after the other."""
+
+    first: Choices
+    second: Choices
+
+    def paired(self, pairs: torch.Tensor) -> Margin:
+        """Return by how much both of each pair are chosen, those of the second choice counted first."""
+        of = len(self.second)
+        return least(self.first.together(pairs // of), self.second.together(pairs % of))
+
+
+@dataclass(frozen=True)
 class Pointed:
     """Which of ``count`` rows are read, or values chosen; and how near each was to being so.
 
-    Where several are chosen, ``paired``, the rows are the pairs of them.
+    Where several are chosen the rows are the ``pairs`` of them.
     """
 
     count: int
     at: torch.Tensor
     choices: Choices | None = None
-    paired: bool = False
+    pairs: Choices | _Two | None = None
 
     def towards(self, unread: torch.Tensor, most: int) -> Iterator[Margin]:
         """Yield by how much rows that were not read are chosen: no more than some, or all pairs at once."""
         rows = unread.nonzero().reshape(-1)
-        if self.choices is None or not len(rows):
-            return
-        if self.paired:
-            yield self.choices.paired(rows)
-            return
-        for row in rows[:most].tolist():
-            yield self.choices[row]
+        if self.pairs is not None and len(rows):
+            yield self.pairs.paired(rows)
+        if self.choices is not None:
+            yield from (self.choices[row] for row in rows[:most].tolist())
 
 
 class Tables:
@@ -50,6 +60,8 @@ class Tables:
     def __init__(self, own: Collection[int]) -> None:
         self._own = own
         self._stacked: MutableMapping[torch.Tensor, int] = WeakTensorKeyDictionary()
+        # The last choice of one among few: of how many, which, and by how much.
+        self._choice: tuple[int, torch.Tensor, Choices | None] | None = None
 
     def stacked(self, made: torch.Tensor, axis: int) -> None:
         """Take note of values that were put side by side."""
@@ -65,7 +77,7 @@ class Tables:
     ) -> Pointed | None:
         """Return what a rule about rows says of a call, ``None`` where it is about none."""
         if rule.kind == "pairs":
-            return _chosen(table, bound, margins)
+            return self._paired(table, bound, margins)
         if rule.limits == ("result",):
             return _several(Pointed(table.numel() + 1, bound["result"]))
         if rule.limits == ("dim",):
@@ -87,6 +99,30 @@ class Tables:
         choices = None if margins is None else margins.choices(at)
         return _several(Pointed(table.shape[axis], at, choices))
 
+    def _paired(
+        self, scores: torch.Tensor, bound: Mapping[str, Any], margins: Margins | None
+    ) -> Pointed | None:
+        """Return which two are chosen together: by one choice of several, or by two of one each."""
+        axis, made = bound.get("dim"), bound["result"]
+        chosen = made if isinstance(made, torch.Tensor) else made[1]
+        if not scores.ndim or not isinstance(axis, int) or chosen.is_floating_point():
+            return None
+        of, most = scores.shape[axis], bound.get("k", 1)
+        if not most < of <= MOST_PAIRED:
+            return None
+        choices = None if margins is None else margins.choices(chosen)
+        if most > 1:
+            order = chosen.movedim(axis, -1).sort(-1).values
+            one, other = (order[..., place] for place in torch.triu_indices(most, most, 1))
+            # How many pairs have a first one before this, and how many of its own come before.
+            at = one * (2 * of - one - 1) // 2 + other - one - 1
+            return Pointed(of * (of - 1) // 2, at, pairs=choices)
+        before, self._choice = self._choice, (of, chosen, choices)
+        if before is None or before[1].shape != chosen.shape:
+            return None
+        two = None if before[2] is None or choices is None else _Two(before[2], choices)
+        return Pointed(before[0] * of, before[1] * of + chosen, pairs=two)
+
     def _is_table(
         self, name: str, table: torch.Tensor, axis: int, bound: Mapping[str, Any]
     ) -> bool:
@@ -105,22 +141,6 @@ class Tables:
         if known is None or not isinstance(axis, int):
             return None
         return known if axis % table.ndim == known else None
-
-
-def _chosen(
-    scores: torch.Tensor, bound: Mapping[str, Any], margins: Margins | None
-) -> Pointed | None:
-    """Return which pairs of few candidates are chosen together."""
-    chosen = bound["result"][1]
-    of, most = scores.shape[bound["dim"]] if scores.ndim else 0, bound["k"]
-    if not 1 < most < of <= MOST_PAIRED:
-        return None
-    order = chosen.movedim(bound["dim"], -1).sort(-1).values
-    one, other = (order[..., place] for place in torch.triu_indices(most, most, 1))
-    # How many pairs have a first one before this, and how many of its own come before.
-    at = one * (2 * of - one - 1) // 2 + other - one - 1
-    choices = None if margins is None else margins.choices(chosen)
-    return Pointed(of * (of - 1) // 2, at, choices, paired=True)
 
 
 def _several(found: Pointed) -> Pointed | None:

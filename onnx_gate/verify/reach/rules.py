@@ -93,11 +93,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "embedding": (Rule(("indices",), "rows", "weight"),),
     **dict.fromkeys(("index", "_unsafe_index"), (Rule(("indices",), "rows"),)),
     **dict.fromkeys(("index_select", "gather"), (Rule(("index",), "rows"),)),
-    # Of experts that are chosen together each two are a pair.
-    "topk": (Rule(("result",), "pairs"),),
+    # Of experts that are chosen together each two are a pair, and so are two choices of one each.
+    **dict.fromkeys(("topk", "argmax", "argmin"), (Rule(("result",), "pairs"),)),
     # A choice that is written out as ones among zeros, and an extreme of values side by side.
     "scatter": (Rule(("index",), "rows"),),
-    **dict.fromkeys(("amax", "amin", "max", "min"), (Rule(("dim",), "rows"),)),
+    **dict.fromkeys(("amax", "amin"), (Rule(("dim",), "rows"),)),
+    **dict.fromkeys(("max", "min"), (Rule(("dim",), "rows"), Rule(("result",), "pairs"))),
     # Of these the table are the buckets, and the result says which.
     "bucketize": (Rule(("result",), "rows", "boundaries"),),
     "searchsorted": (Rule(("result",), "rows", "sorted_sequence"),),
