@@ -161,10 +161,22 @@ class _Gauge(OperatorMode):
         if self._axis and sides.ndim:
             sides = sides.movedim(axis_of(sides.shape, self._rows, self._axis) or 0, 0)
         if sides.numel() and (self._rows == 1 or (sides.ndim and len(sides) % self._rows == 0)):
-            columns = sides.detach().reshape(self._rows, -1)
-            chosen = np.linspace(0, columns.shape[1] - 1, min(MOST_COLUMNS, columns.shape[1]))
-            few = columns[:, np.unique(chosen.astype(np.int64))].double().nan_to_num().numpy()
-            self.found.append((few, limit, plain))
+            last = sides.shape[-1] if sides.ndim > 1 and len(sides) == self._rows else 1
+            columns = sides.detach().reshape(self._rows, -1, last)
+            chosen = columns[(slice(None), *_places(columns.shape[1], last))]
+            self.found.append((chosen.double().nan_to_num().numpy(), limit, plain))
+
+
+def _places(others: int, last: int) -> tuple[Array, Array]:
+    """Return some places of a row: each along its last axis, columns or a table's entries, if few."""
+    if others * last <= MOST_COLUMNS:
+        other, column = np.divmod(np.arange(others * last), last)
+        return other, column
+    columns = np.unique(np.linspace(0, last - 1, min(last, MOST_COLUMNS)).astype(np.int64))
+    each = np.arange(max(1, min(others, MOST_COLUMNS // len(columns))))
+    # Beside each other they are at other places along the other axes.
+    other = (columns[:, None] + each * others // len(each)) % others
+    return other.reshape(-1), np.repeat(columns, len(each))
 
 
 def _side(operand: torch.Tensor, limit: Any) -> torch.Tensor:

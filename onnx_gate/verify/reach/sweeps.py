@@ -91,7 +91,8 @@ class Sweeps:
         """Return a line for all elements of each base, and for each element of as many as there may be."""
         base, size = np.arange(len(bases[name])), bases[name][0].size
         alone = [0] if size == 1 else [ALL]
-        pairs = list(itertools.product(base[: 1 if self.stack.passes else None], alone))
+        most = self.rows // GRID if self.stack.passes else None
+        pairs = list(itertools.product(base[:most], alone))
         if size > 1 and not self.stack.passes:
             each = itertools.product(base, map(int, columns_of(bases[name][0])))
             pairs += itertools.islice(each, self.rows // 2 // GRID)
