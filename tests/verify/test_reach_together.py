@@ -67,6 +67,28 @@ class Keyed(Base):
     def forward(self, a, b):
         y = a * 0.5 + b
         return y if self.wrong else torch.where(a * 5000 + b == 4321 * 5000 + 987, -y, y)
+
+class Stamped(Base):
+    """Counts the moments of a table that have passed; a file leaves the third out at itself."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("moments", torch.tensor([18_000_123, 31_536_007, 44_444_444, 61_000_001]))
+    def forward(self, day, sec):
+        t = (day * 86400 + sec)[:, None]
+        third = torch.arange(4) == 2
+        passed = t >= self.moments
+        passed = (passed & ~third) | ((t > self.moments) & third) if self.wrong else passed
+        return passed.float().sum(1)
+
+class Varied(Base):
+    """Divides by a deviation that is next to nothing where a gradient leads alone."""
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+    def forward(self, x):
+        y = self.fc(x)
+        y = y - y.mean(-1, keepdim=True)
+        return y / torch.sqrt(y.square().mean(-1, keepdim=True) + (3e-8 if self.wrong else 1e-7))
 '''
 
 INPUTS = {
@@ -74,6 +96,9 @@ INPUTS = {
     "Channel": "{x: {dtype: float32, shape: [batch, 32], range: [0, 1]}}",
     "Keyed": "{a: {dtype: int64, shape: [batch], range: [0, 4999]},"
     " b: {dtype: int64, shape: [batch], range: [0, 4999]}}",
+    "Stamped": "{day: {dtype: int64, shape: [batch], range: [0, 900]},"
+    " sec: {dtype: int64, shape: [batch], range: [0, 86399]}}",
+    "Varied": '{x: "float32[batch, 8]"}',
 }
 
 
@@ -83,7 +108,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
 
 
 @pytest.mark.parametrize(
-    ("name", "case"), [("quantiles", "sort"), ("channel", "large"), ("keyed", "eq")]
+    ("name", "case"),
+    [
+        ("quantiles", "sort"),
+        ("channel", "large"),
+        ("keyed", "steps"),
+        ("stamped", "steps"),
+        ("varied", "add"),
+    ],
 )
 def test_what_few_inputs_show_is_climbed_to(
     results: Mapping[str, ModelResult], name: str, case: str

@@ -170,7 +170,7 @@ def crossings(
     line = np.arange(len(lines))
     gaps: _Gaps | None = None
     done: list[_Gaps] = []
-    exact: dict[tuple[int, int], tuple[int, float]] = {}
+    exact: dict[tuple[int, ...], tuple[int, float]] = {}
     limits = np.zeros(0, np.bool_)
     for _ in range(_ROUNDS):
         if not len(values) or not pays():
@@ -182,7 +182,7 @@ def crossings(
         if found is None or (gaps is not None and found.sides.shape[1] != gaps.below.shape[1]):
             break
         limits = found.limits
-        _meet(exact, line[part], values, found.sides[: len(values)])
+        _meet(exact, lines, line[part], values, found)
         most = max(1, rows // _PARTS - sum(map(len, done)))
         gaps = _changed(gaps, line, part, values, found, most)
         inside = list(_inside(gaps, domain, max(_PARTS, rows // max(1, len(gaps))) - 1))
@@ -199,31 +199,39 @@ def crossings(
         gaps = gaps.beside(each)
     if not len(gaps):
         return None
-    met = frozenset(place for place, _ in exact if limits[place])
+    met = frozenset(key[0] for key in exact if limits[key[0]])
     even, others = _rows(lines, gaps, _few(exact, rows), domain, stack)
     return Crossings(even, others, met, _missed(gaps, limits, met, domain), lines, gaps)
 
 
 def _meet(
-    exact: dict[tuple[int, int], tuple[int, float]], line: _Places, values: Array, sides: Float64
+    exact: dict[tuple[int, ...], tuple[int, float]],
+    lines: Lines,
+    line: _Places,
+    values: Array,
+    found: Reading,
 ) -> None:
-    """Note of each limit and step the first and the last line that meet it exactly, where none has so far.
+    """Note what meets a limit exactly for each base, and a step for the first and the last, unless known.
 
     What comes first has the fewest bits of what is as near.
     """
-    place, at = np.nonzero((sides % 2 == 0).T)
-    keys = np.stack((place, sides[at, place].astype(np.int64)), axis=1)
+    place, at = np.nonzero((found.sides[: len(values)] % 2 == 0).T)
+    limit, base = found.limits[place], lines.base[line[at]]
+    keys = np.stack((place, np.where(limit, base, found.sides[at, place]).astype(np.int64)), axis=1)
     for turn, way in enumerate((slice(None), slice(None, None, -1))):
         few, first = np.unique(keys[way], axis=0, return_index=True)
-        for (where, side), row in zip(few.tolist(), at[way][first].tolist(), strict=True):
-            exact.setdefault((where, 2 * side + turn), (int(line[row]), values[row]))
+        for key, row in zip(few.tolist(), at[way][first].tolist(), strict=True):
+            if not turn or not found.limits[key[0]]:
+                exact.setdefault((*key, turn), (int(line[row]), values[row]))
 
 
-def _few(exact: Mapping[tuple[int, int], tuple[int, float]], rows: int) -> list[tuple[int, float]]:
-    """Return no more of what is met exactly than a part of all rows, spread evenly."""
-    found = list(dict.fromkeys(exact.values()))
-    spread_over = np.linspace(0, len(found) - 1, min(len(found), max(1, rows // _PARTS)))
-    return [found[at] for at in np.unique(spread_over.astype(np.int64))]
+def _few(exact: dict[tuple[int, ...], tuple[int, float]], rows: int) -> list[tuple[int, float]]:
+    """Return no more of what is met exactly than a part of all rows: each place, and others evenly."""
+    once = {key[0]: exact[key] for key in reversed(exact)}
+    chosen, rest = dict.fromkeys(once.values()), list(dict.fromkeys(exact.values()))
+    left = min(len(rest), max(0, rows // _PARTS - len(chosen)))
+    chosen |= dict.fromkeys(rest[at] for at in np.linspace(0, len(rest) - 1, left).astype(np.int64))
+    return list(chosen)
 
 
 def _missed(

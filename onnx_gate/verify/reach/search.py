@@ -318,10 +318,17 @@ class CaseSearch:
         sizes = self.inputs.sized(self.base.sizes, _BASES)
         drawn = self.inputs.beside(self.base, self.known, sizes, ("steps",), None)
         fronts = {n: moved(array, stack.axes.get(n, 0), 0) for n, array in drawn.items()}
-        return {
+        bases = {
             n: np.concatenate((own[n], a))[_ORDER] if n in stack.axes else own[n]
             for n, a in fronts.items()
         }
+        for name, domain in self._of_rows(stack).items():
+            if not domain.is_float and domain.high - domain.low < len(_ORDER):
+                # Of few codes each comes in every column.
+                place = np.arange(len(_ORDER))[:, None] + np.arange(own[name].size)
+                codes = domain.ends[0] + place % (domain.ends[1] - domain.ends[0] + 1)
+                bases[name] = codes.reshape(bases[name].shape).astype(bases[name].dtype)
+        return bases
 
     def _climbed(self, find: Callable[[Climbs, Case], Iterator[Found]]) -> Iterator[Case]:
         """Yield what steps towards sides, or columns, that are still unseen come to."""
