@@ -32,10 +32,11 @@ from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Nonfin
 from onnx_gate.report.story.sentence import of_model
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
+from onnx_gate.verify.export.assumptions import assumptions
 from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.failures import export_error
-from onnx_gate.verify.export.specialising import specialising
+from onnx_gate.verify.export.specialising import Stacks, specialising
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.lowering import deleted_constants
 from onnx_gate.verify.inspect.opsets import changed_between, first_opset, introduced_after
@@ -46,7 +47,7 @@ SPEC = ModelSpec(
     model="m.py:m",
     inputs={"x": InputSpec("float32", ("batch", "seq", 8)), "y": InputSpec("int64", ("other",))},
 )
-NOTHING = FailedTrace([], {}, None)
+NOTHING = FailedTrace([], Stacks(), None)
 LINE = Line("m.py", 3, "return x + self.p", own=True)
 
 
@@ -127,7 +128,7 @@ def test_a_size_is_declared_in_all_inputs_that_have_it_with_their_ranges() -> No
 
 def test_the_order_of_einsum_s_operands_can_be_switched_off() -> None:
     places = ((__file__, 30), ("/lib/site-packages/opt_einsum/contract.py", 317))
-    trace = FailedTrace([], {"L['x'].size()[0]": places}, Path(__file__).parent)
+    trace = FailedTrace([], Stacks({"L['x'].size()[0]": places}), Path(__file__).parent)
     text = "tracing inferred a static shape of 2 for dimension inputs['x'].shape[0]."
     tied = constraint(text, SPEC, trace, None)
     assert tied is not None
@@ -141,7 +142,8 @@ class Inverse(nn.Module):
 
 def test_an_inverse_transform_of_one_size_is_no_remedy() -> None:
     number = Inverse.forward.__code__.co_firstlineno + 1
-    trace = FailedTrace([], {"L['x'].size()[1]": ((__file__, number),)}, Path(__file__).parent)
+    stacks = Stacks({"L['x'].size()[1]": ((__file__, number),)})
+    trace = FailedTrace([], stacks, Path(__file__).parent)
     text = "tracing inferred a static shape of 1601 for dimension inputs['x'].shape[1]."
     tied = constraint(text, SPEC, trace, None)
     assert tied is not None
@@ -716,6 +718,55 @@ def test_the_line_of_the_user_is_the_last_below_the_manifest(tmp_path: Path) -> 
     inside = of_stack(f"{stack}\n{short}", tmp_path)
     assert inside is not None
     assert str(inside) == "models/a.py:1"
+
+
+class Padded(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        remainder = x.shape[1] % 8
+        if remainder > 0:
+            x = nn.functional.pad(x, (0, 8 - remainder))
+        return x.view(x.shape[0], -1, 8).sum(-1)
+
+
+class Behind(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.padded = Padded()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * 2
+        return self.padded(x)
+
+
+@pytest.mark.parametrize("module", [Padded(), Behind()])
+def test_a_condition_has_the_line_of_the_branch_and_no_operator_s_before_it(
+    module: nn.Module,
+) -> None:
+    shapes, given = {"x": {0: "batch", 1: "seq"}}, (torch.rand(2, 61),)
+    with specialising() as stacks:
+        program = torch.onnx.export(
+            module.eval(), given, dynamo=True, dynamic_shapes=shapes, verbose=False
+        )
+    assert program is not None
+    assert program.exported_program is not None
+    graph = program.exported_program.graph_module
+    found = assumptions(graph, {"x": ("batch", "seq")}, stacks, Path(__file__).parent)
+    lines = {each.text: each.source for each in found}
+    line = lines["seq is no multiple of 8"]
+    assert line is not None
+    assert line.code == "if remainder > 0:"
+
+
+def test_what_called_an_export_is_no_line_of_the_model() -> None:
+    with specialising() as stacks:
+        torch.export.export(
+            Padded(), (torch.rand(2, 61),), dynamic_shapes={"x": {1: torch.export.Dim.DYNAMIC}}
+        )
+    here = test_what_called_an_export_is_no_line_of_the_model.__code__.co_firstlineno
+    assert stacks.conditions
+    own = {line for each in stacks.conditions.values() for file, line in each if file == __file__}
+    assert own
+    assert max(own) < here
 
 
 CHECK = Check(runtime="ort", suite="s", case="s/0", output="y", verdict="diverged")

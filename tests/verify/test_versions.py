@@ -12,6 +12,7 @@ from torch.export import Dim
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.failures import export_error
+from onnx_gate.verify.export.specialising import Stacks
 from onnx_gate.verify.versions import version_findings
 
 
@@ -52,7 +53,7 @@ def test_a_recurrent_layer_of_an_old_torch_is_named(kind: type[nn.LSTM], name: s
     spec = ModelSpec(
         name="m", model="m.py:M", inputs={"signal": InputSpec("float32", ("batch", "seq", 3))}
     )
-    tied = constraint(text, spec, FailedTrace([program.graph_module], {}, None), None)
+    tied = constraint(text, spec, FailedTrace([program.graph_module], Stacks(), None), None)
     assert tied is not None
     assert f"{name} (test_versions.py:" in tied.message
     assert "is unrolled at the example's size 5" in tied.message

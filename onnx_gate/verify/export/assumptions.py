@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._sympy.printers import PythonPrinter
 
 from onnx_gate.manifest.dimensions import is_computed
+from onnx_gate.verify.export.specialising import Stacks
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.source_lines import Line, frames_of, of_frames, of_stack
 
@@ -56,12 +57,15 @@ class Assumption:
 
 
 def assumptions(
-    graph: GraphModule, shapes: Mapping[str, Sequence[int | str]], root: Path | None
+    graph: GraphModule,
+    shapes: Mapping[str, Sequence[int | str]],
+    stacks: Stacks,
+    root: Path | None,
 ) -> list[Assumption]:
     """Read the conditions from a traced graph.
 
-    ``shapes`` has the declared shape of each placeholder by its name. Conditions on other sizes
-    than the declared dynamic ones are left out.
+    ``shapes`` has the declared shape of each placeholder by its name, ``stacks`` are of its trace.
+    Conditions on other sizes than the declared dynamic ones are left out.
     """
     names = dict(_symbols(graph, shapes))
     known: dict[str, Assumption] = {}
@@ -76,8 +80,7 @@ def assumptions(
             continue
         text = describe(renamed, dims)
         if text and text not in known:
-            source = of_stack(node.meta.get("stack_trace") or "", root)
-            known[text] = Assumption(dims, text, source, renamed)
+            known[text] = Assumption(dims, text, _place(node, stacks, root), renamed)
             if len(known) == _MOST:
                 break
     return list(known.values())
@@ -117,7 +120,7 @@ def describe(expression: sympy.Basic, dims: tuple[str, ...]) -> str:
 
 
 def specialised(
-    graph: GraphModule, name: str, axis: int, root: Path | None
+    graph: GraphModule, name: str, axis: int, stacks: Stacks, root: Path | None
 ) -> tuple[str, Line | None] | None:
     """Return what ties ``axis`` of the placeholder ``name`` to one size, and its line.
 
@@ -132,7 +135,7 @@ def specialised(
         if isinstance(expression, sympy.Eq) and expression.free_symbols == {symbol}:
             alone = Assumption(("n",), "", None, expression.subs(symbol, _symbol("n")))
             if len(alone.sizes()) == 1:
-                return "", of_stack(node.meta.get("stack_trace") or "", root)
+                return "", _place(node, stacks, root)
     for node in graph.graph.nodes:
         if node.op != "call_function" or not _tensors(node.meta.get("val")):
             continue
@@ -180,6 +183,16 @@ def _conditions(graph: GraphModule) -> Iterator[Node]:
                 yield node.args[0]
         elif node.op == "call_function" and node.target in _CONDITIONS and not node.users:
             yield node
+
+
+def _place(condition: Node, stacks: Stacks, root: Path | None) -> Line | None:
+    """Return the line that asked for a condition.
+
+    The node itself has the line of the operator that was traced before it: all that there is where
+    nobody listened to the trace.
+    """
+    asked = of_frames(stacks.of_condition(condition.meta["val"].node.expr), root)
+    return asked or of_stack(condition.meta.get("stack_trace") or "", root)
 
 
 def _symbol(name: str) -> sympy.Symbol:

@@ -36,8 +36,8 @@ _STEP = re.compile(r"\['?([^'\]]+)'?\]")
 class FailedTrace:
     """What is left of a trace that failed.
 
-    ``graphs`` are what had been traced, ``stacks`` those that made numbers of sizes, by torch's
-    names for the sizes, and ``root`` the manifest's folder.
+    ``graphs`` are what had been traced, ``stacks`` those at which sizes were decided on, and
+    ``root`` the manifest's folder.
     """
 
     graphs: list[GraphModule]
@@ -49,17 +49,19 @@ class FailedTrace:
 
         ``path`` is where torch says that the input is: ``['x']``, ``['past'][0]``.
         """
+        name, fixed = "_".join(_STEP.findall(path)), self.fixed_at(path, axis)
         # What torch keeps of a trace is private to it: without it the sentence is shorter.
         with contextlib.suppress(Exception):
             for graph in self.graphs:
-                cause = specialised(graph, "_".join(_STEP.findall(path)), axis, self.root)
+                cause = specialised(graph, name, axis, self.stacks, self.root)
+                # The first operator without the size may come after what made a number of it.
                 if cause is not None:
-                    return cause
-        return "", self.fixed_at(path, axis)
+                    return cause[0], fixed if fixed is not None else cause[1]
+        return "", fixed
 
     def fixed_at(self, path: str, axis: int) -> Line | None:
         """Return the line at which the size of an input's axis became a number."""
-        return of_frames(self.stacks.get(size_name(path, axis), ()), self.root)
+        return of_frames(self.stacks.sizes.get(size_name(path, axis), ()), self.root)
 
 
 @dataclass(frozen=True)

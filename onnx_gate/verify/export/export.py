@@ -111,7 +111,7 @@ def by_dynamo(
     if isinstance(eager.module, torch.jit.ScriptModule):
         return _script_by_dynamo(spec, eager, tensors, path)
     args, kwargs = eager.binding.for_export(tensors)
-    stacks: Stacks = {}
+    stacks = Stacks()
     try:
         with exportable(eager, tensors) as kept, specialising() as stacks:
             program = torch.onnx.export(
@@ -151,7 +151,7 @@ def by_dynamo(
         ranges_of(exported_program, spec.inputs, names, graph_inputs) if exported_program else {}
     )
     exported = Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
-    conditions = conditions_of(spec, exported)
+    conditions = conditions_of(spec, exported, stacks)
     exported = dataclasses.replace(exported, conditions=conditions, outputs=outputs)
     return dataclasses.replace(exported, numbers=numbers_of(exported))
 

@@ -23,6 +23,7 @@ from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.assumptions import Assumption, assumptions
+from onnx_gate.verify.export.specialising import Stacks
 from onnx_gate.verify.source_lines import workspace_of
 
 # A larger number is no size that a test could have.
@@ -134,14 +135,17 @@ def shapes_of(spec: ModelSpec, exported: Exported) -> dict[str, tuple[int | str,
     return {p: spec.inputs[name].shape for name, p in exported.placeholders.items()}
 
 
-def conditions_of(spec: ModelSpec, exported: Exported) -> tuple[Assumption, ...]:
-    """Return the conditions on sizes that torch.export relies on, as far as it says."""
+def conditions_of(spec: ModelSpec, exported: Exported, stacks: Stacks) -> tuple[Assumption, ...]:
+    """Return the conditions on sizes that torch.export relies on, as far as it says.
+
+    ``stacks`` are those that asked for them.
+    """
     if exported.program is None:
         return ()
     # What torch keeps of a trace is private to it, and a model has its verdict without.
     with contextlib.suppress(Exception):
         shapes, root = shapes_of(spec, exported), workspace_of(spec.model)
-        return tuple(assumptions(exported.program.graph_module, shapes, root))
+        return tuple(assumptions(exported.program.graph_module, shapes, stacks, root))
     return ()
 
 

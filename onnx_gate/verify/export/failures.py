@@ -77,7 +77,7 @@ _OPTIMISER = re.compile(r"/onnxscript/(optimizer|rewriter)/")
 def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = None) -> GateError:
     """Return the ``GateError`` of kind ``export`` that says what ``error`` says, in a few lines.
 
-    ``stacks`` are those at which sizes became numbers, as ``specialising`` records them.
+    ``stacks`` are those at which sizes were decided on, as ``specialising`` records them.
     """
     if isinstance(error, GateError):
         return error
@@ -96,7 +96,7 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         source=next((line for line in (*translated, *sources) if line is not None), None),
         spec=spec,
         root=root,
-        stacks=stacks or {},
+        stacks=stacks or Stacks(),
     )
     code, said, lines = next(
         (code, said, lines)
