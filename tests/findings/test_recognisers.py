@@ -150,6 +150,18 @@ def test_an_inverse_transform_of_one_size_is_no_remedy() -> None:
     assert tied.remedy.startswith("write the transform as a transposed convolution")
 
 
+def test_a_loop_over_a_size_is_said_to_be_unrolled() -> None:
+    number = Loop.forward.__code__.co_firstlineno + 1
+    stacks = Stacks({"L['x'].size()[1]": ((__file__, number),)})
+    trace = FailedTrace([], stacks, Path(__file__).parent)
+    text = "tracing inferred a static shape of 7 for dimension inputs['x'].shape[1]."
+    tied = constraint(text, SPEC, trace, None)
+    assert tied is not None
+    assert "is unrolled at the example's size 7" in tied.message
+    assert "torch.while_loop" in tied.remedy
+    assert "input's shape" not in tied.remedy
+
+
 def test_other_errors_are_none_about_a_dimension() -> None:
     assert constraint("KeyError: 'x'", SPEC, NOTHING, LINE) is None
 
@@ -169,10 +181,23 @@ class Digits(nn.Module):
         return x * len(bin(x.shape[0]))
 
 
+class Power(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        whole = 2 ** math.ceil(math.log2(x.shape[0]))
+        return nn.functional.pad(x, (0, 0, 0, 0, 0, whole - x.shape[0]))
+
+
 @pytest.mark.parametrize(
-    ("module", "code"), [(Loop(), "for row in x"), (Digits(), "bin(x.shape[0])")]
+    ("module", "code", "remedy"),
+    [
+        (Loop(), "for row in x", "compute all steps at once there, or write the loop with"),
+        (Digits(), "bin(x.shape[0])", "take it from the input's shape"),
+        (Power(), "math.log2(x.shape[0])", "Python's math takes it as a number: compute"),
+    ],
 )
-def test_what_no_operator_ties_to_a_size_has_its_line(module: nn.Module, code: str) -> None:
+def test_what_no_operator_ties_to_a_size_has_its_line(
+    module: nn.Module, code: str, remedy: str
+) -> None:
     shapes = {"x": {0: torch.export.Dim.DYNAMIC}}
     with specialising() as stacks, pytest.raises(torch._dynamo.exc.UserError) as caught:
         torch.export.export(module, (torch.rand(2, 3, 8),), dynamic_shapes=shapes)
@@ -180,7 +205,7 @@ def test_what_no_operator_ties_to_a_size_has_its_line(module: nn.Module, code: s
     tied = constraint(str(caught.value), SPEC, trace, None)
     assert tied is not None
     assert "(test_recognisers.py:" in tied.message
-    assert tied.remedy.startswith("take it from the input's shape")
+    assert tied.remedy.startswith(remedy)
     line = trace.cause("['x']", 0)[1]
     assert line is not None
     assert code in line.code

@@ -28,6 +28,10 @@ _RECURRENT = re.compile(r"(?:^|[.:])(rnn_tanh|rnn_relu|lstm|gru)\b")
 _SHAPE_OF = re.compile(r"^L((?:\[[^\]]+\])+)\.size\(\)\[(\d+)\]$")
 # What orders the operands of torch.einsum, by their sizes as numbers.
 _OPT_EINSUM = re.compile(r"(^|/)opt_einsum/")
+# A statement that is a loop, or a line with a comprehension.
+_LOOP = re.compile(r"^(for|while)\b|[(\[{].*\bfor\b.*\bin\b")
+# Functions of Python's that take a float, as which a size is a number.
+_MATH = re.compile(r"\bmath\.\w+\(")
 # Where an input is among the arguments: ['x'], ['args'][0], ['past'][0]['key'].
 _STEP = re.compile(r"\['?([^'\]]+)'?\]")
 
@@ -147,8 +151,9 @@ def _static(size: int, path: str, axis: int, spec: ModelSpec, trace: FailedTrace
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if _RECURRENT.search(operator):
         return _fixed_length(head, operator, source, size, remedy)
+    does = "is unrolled at" if _is_loop(source) else "ties it to"
     return Tied(
-        f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}",
+        f"{head}{shown(source, 'something in forward')} {does} the example's size {size}",
         f"{_instead(source, 'the size')}{remedy}",
         source,
     )
@@ -167,7 +172,19 @@ def _instead(line: Line | None, size: str) -> str:
             "write the transform as a transposed convolution there (conv_transpose1d with cosines and "
             "sines, over the sum of the squared windows)"
         )
+    if _is_loop(line):
+        return (
+            "compute all steps at once there, or write the loop with torch.while_loop, or script the "
+            "module that has it (torch.jit.script) and ask for export: {exporter: torchscript}"
+        )
+    if line is not None and _MATH.search((line.inner or line).code):
+        return f"Python's math takes {size} as a number: compute in whole numbers there (//, %, **)"
     return f"take {size} from the input's shape there"
+
+
+def _is_loop(line: Line | None) -> bool:
+    """Return whether a line goes through something as often as its size says, which a trace repeats."""
+    return line is not None and _LOOP.search((line.inner or line).code) is not None
 
 
 def _own_name(path: str, spec: ModelSpec) -> str:
