@@ -26,6 +26,9 @@ _DTYPES = {
     "int32": ("int64", "float32"),
     "int64": ("float32", "int32", "bool"),
 }
+# What a trace has refused no opset mends, and no optimiser that comes after it.
+_OF_TRACES = (codes.OG203.code, codes.OG206.code)
+_OF_WRITING = ("opset", "optimize")
 _HIGHEST = 999
 # Nothing that can be changed here helps these: no PyTorch to be right, or none that agrees with itself.
 _HOPELESS = ("model", "ill-conditioned")
@@ -60,7 +63,8 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     if blame != "optimiser":
         changes = result.error.changes if result.error is not None else ()
         asked = {each.value["exporter"]: each.value for each in changes}
-        yield from _exports(spec, asked, unread=kind is not None)
+        traced = result.error is None or result.error.code not in _OF_TRACES
+        yield from _exports(spec, asked, traced=traced, unread=kind is not None)
     # Last, as it makes the graph no better: it says what the graph is for.
     if fitting and kind is None:
         yield Candidate("inputs", fitting)
@@ -81,17 +85,19 @@ def _fitting(spec: ModelSpec, result: ModelResult) -> Iterator[KeyChange]:
 
 
 def _exports(
-    spec: ModelSpec, asked: Mapping[str, Mapping[str, Any]], *, unread: bool
+    spec: ModelSpec, asked: Mapping[str, Mapping[str, Any]], *, traced: bool, unread: bool
 ) -> Iterator[Candidate]:
     """Yield other ways to the file; ``unread``: none was made yet, or none that could be run.
 
-    ``asked`` is, by exporters, what the error's own remedy says of them.
+    ``traced``: there was something to write. ``asked`` is, by exporters, what the error's own
+    remedy says of them.
     """
     own = export_data(spec.export)
     tried: list[dict[str, Any]] = [
         {**{k: v for k, v in own.items() if k != key}, "exporter": spec.export.exporter}
         for key in own
         if key not in ("exporter", "options", COMMAND, "file")
+        and (traced or key not in _OF_WRITING)
     ]
     tried += [
         {**own, "options": {k: v for k, v in spec.export.options.items() if k != key}}
@@ -100,9 +106,9 @@ def _exports(
     if not spec.writer:
         others = [each for each in EXPORTERS if each != spec.export.exporter]
         tried += [{**_kept(spec), "exporter": each, **asked.get(each, {})} for each in others]
-        if spec.export.exporter == "dynamo" and spec.export.optimize is not False:
+        if traced and spec.export.exporter == "dynamo" and spec.export.optimize is not False:
             tried.append({**own, "optimize": False})
-        if unread:
+        if traced and unread:
             tried += [{**own, "opset": each} for each in _OPSETS if each != spec.export.opset]
     for each in tried:
         value = {key: given for key, given in each.items() if given != {}}

@@ -233,6 +233,20 @@ def test_no_float_file_is_offered_for_one_in_fewer_bits() -> None:
     assert not list(settings(written, stale.model_copy(update={"findings": (note,)})))
 
 
+@pytest.mark.parametrize(("code", "written"), [("OG203", False), ("OG206", False), ("OG207", True)])
+def test_what_torch_export_refuses_is_tried_at_no_other_opset(code: str, written: bool) -> None:
+    spec = replace(spec_of("baked-length"), export=ExportSpec(opset=21, example={"seq": 4}))
+    failed = ModelError(kind="export", code=code, message="m")
+    every = list(settings(spec, ModelResult(name=spec.name, verdict="error", error=failed)))
+    tried_ = [each.changes[0].value for each in every]
+    assert {"exporter": "torchscript", "example": {"seq": 4}} in tried_
+    # Another size of the example may be what a trace takes.
+    assert {"exporter": "dynamo", "opset": 21} in tried_
+    assert any(each.get("optimize") is False for each in tried_) is written
+    assert any(each.get("opset") == 18 for each in tried_) is written
+    assert ({"exporter": "dynamo", "example": {"seq": 4}} in tried_) is written
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_sizes_that_an_export_holds_for_are_tried_last_where_the_manifest_has_none(
     named: bool,
