@@ -69,7 +69,9 @@ def custom_operator(failure: ExportFailure) -> FailureSaid | None:
         )
     return FailureSaid(
         f"the custom operator {name} has no translation to ONNX{at(failure.source)}",
-        "write it with PyTorch's own operators, or export with a function of yours (export: "
+        f"write it with PyTorch's own operators, or {_registered(name)}"
+        if failure.exporter == "torchscript"
+        else "write it with PyTorch's own operators, or export with a function of yours (export: "
         '{exporter: "export.py:export"}) that passes custom_translation_table to torch.onnx.export',
     )
 
@@ -98,11 +100,32 @@ def torch_operator(failure: ExportFailure) -> FailureSaid | None:
         )
     if by_hand:
         return FailureSaid(f"{head}{at(failure.source)}", by_hand)
-    return _elsewhere(f"{head}{at(failure.source)}", "has", name, failure) or FailureSaid(
-        f"{head} at any opset{at(failure.source)}",
+    known = _elsewhere(f"{head}{at(failure.source)}", "has", name, failure)
+    if known is not None:
+        return known
+    head = f"{head} at any opset{at(failure.source)}"
+    if failure.exporter == "torchscript":
+        # torch.export takes many an operator apart that it has no translation of.
+        otherwise = f"write it with other operators, or {_registered(name)}"
+        return FailureSaid(
+            head,
+            f"try export: {{exporter: dynamo}}, {otherwise}",
+            changes=(("export", {"exporter": "dynamo"}),),
+            otherwise=otherwise,
+        )
+    return FailureSaid(
+        head,
         _parametrized(failure.chain)
         or "write it with other operators, or export with a function of yours that passes "
         "custom_translation_table to torch.onnx.export",
+    )
+
+
+def _registered(name: str) -> str:
+    """Return how the torchscript exporter is given a translation, which takes no table of them."""
+    return (
+        f"register a translation where the model is built, "
+        f"torch.onnx.register_custom_op_symbolic({name!r}, ...)"
     )
 
 
