@@ -333,6 +333,58 @@ def test_what_nobody_knows_of_an_error_has_the_other_exporter_as_what_can_be_tri
     assert error.otherwise == "reduce the model until the exporter's words make sense"
 
 
+class Differences(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.diff(x, dim=1)
+
+
+class Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("kept", torch.zeros(2), persistent=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        return self.linear(x), self.kept
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "message", "otherwise"),
+    [
+        (
+            Differences(),
+            "OG201",
+            "no translation of aten::diff to ONNX at any opset (test_recognisers.py:",
+            "torch.onnx.register_custom_op_symbolic('aten::diff', ...)",
+        ),
+        (
+            Kept(),
+            "OG207",
+            "output 1 (counted from 0) does not depend on the inputs: forward returns a constant",
+            "leave it out of what forward returns, or register a buffer with persistent=True",
+        ),
+    ],
+)
+def test_what_torchscript_cannot_write_has_what_that_exporter_takes(
+    module: nn.Module, code: str, message: str, otherwise: str
+) -> None:
+    with pytest.raises(Exception, match=r".") as caught:
+        torch.onnx.export(module, (torch.ones(2, 4),), io.BytesIO(), dynamo=False)  # type: ignore[arg-type]
+    error = export_error(caught.value, replace(SPEC, export=ExportSpec(exporter="torchscript")))
+    assert error.code == code
+    assert message in error.message
+    assert error.changes == (("export", {"exporter": "dynamo"}),)
+    assert "export: {exporter: dynamo}" in error.remedy
+    assert otherwise in error.otherwise
+    assert "custom_translation_table" not in error.remedy
+
+
+def test_a_sentence_of_an_exporter_s_that_runs_over_lines_is_joined() -> None:
+    error = export_error(RuntimeError("value 1 (0\n[ Tensor{} ]) is none\nof these"), SPEC)
+    first = error.message.partition("\n")[0]
+    assert first.endswith("RuntimeError: value 1 (0 [ Tensor{} ]) is none")
+
+
 class Grouped(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weight = torch.ones(1, 2, 3, 3).expand(x.shape[0], -1, -1, -1)

@@ -65,6 +65,9 @@ _CHECKING = ("__init__", "_validate_sample")
 _CAUSAL = "/torch/nn/modules/transformer.py"
 # What calls a mixture's experts in whichever way the model was built with.
 _EXPERTS = "/transformers/integrations/moe.py"
+_UNTRACED_OUTPUT = re.compile(
+    r"^output (\d+) \(.*\) of traced region did not have observable data dependence", re.S | re.M
+)
 _NO_NUMBER = re.compile(r"(int|float)\(\) argument must be .*'SymbolicTensor'")
 _NOT_CONSTANT = re.compile(
     r"(\w+)\(\): argument '(\w+)' .*?must be (\w+), not Sym(?:Bool|Int|Float)\b"
@@ -349,6 +352,22 @@ def _script(failure: ExportFailure) -> FailureSaid | None:
     return None
 
 
+def _independent(failure: ExportFailure) -> FailureSaid | None:
+    """Recognise an output that a trace does not see made, as of a parameter or a buffer."""
+    output = _UNTRACED_OUTPUT.search(failure.text)
+    if output is None:
+        return None
+    otherwise = "leave it out of what forward returns, or register a buffer with persistent=True"
+    return FailureSaid(
+        f"output {output[1]} (counted from 0) does not depend on the inputs: forward returns a constant, "
+        f"or a buffer that is none of its state, of which the {failure.exporter} exporter writes no "
+        "output",
+        f"write export: {{exporter: dynamo}}, or {otherwise}",
+        changes=(("export", {"exporter": "dynamo"}),),
+        otherwise=otherwise,
+    )
+
+
 def _recurrent(failure: ExportFailure) -> FailureSaid | None:
     """Recognise a recurrent layer that torch fails to unroll, in words that are about its own loop."""
     called = (recurrent_layer(str(node.target)) for node in translated_nodes(failure.chain))
@@ -397,6 +416,7 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG206, _constant, 0),
     (codes.OG203, _data, 1),
     (codes.OG207, _recurrent, 1),
+    (codes.OG207, _independent, 0),
     (codes.OG207, _unrecognised, 0),
 )
 
@@ -405,6 +425,10 @@ def _essential(error: BaseException, most: int) -> str:
     lines: list[str] = []
     for raw in without_escapes(str(error)).splitlines():
         line = raw.rstrip()
+        if lines and lines[-1].count("(") > lines[-1].count(")"):
+            # A value that was printed into a sentence, over lines.
+            lines[-1] = shortened(f"{lines[-1]} {line.strip()}", _WIDTH)
+            continue
         if not line.strip() or line.strip().startswith(_BOILERPLATE):
             continue
         if re.match(r'\s*File ".*", line \d+', line) and "site-packages" in line:
