@@ -25,22 +25,36 @@ _FORWARD = "_forward_of_its_own"
 # What a layer of a cache of transformers' may hold, and what it is called in a file.
 _STATES = {"keys": "key", "values": "value", "conv_states": "conv", "recurrent_states": "recurrent"}
 
+# The argument that keeps a cache from being returned, by transformers' name for it.
+USE_CACHE = "use_cache"
+
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def leaves(value: object) -> list[tuple[str, Any]]:
+class _OpaqueError(Exception):
+    """A value that cannot be taken apart, where it is, and why if there is more to say."""
+
+    def __init__(self, name: str, value: object, reason: str = "") -> None:
+        super().__init__(name, reason)
+        self.name, self.kind, self.reason = name, type(value), reason
+
+
+def leaves(value: object, *, may_use_cache: bool = False) -> list[tuple[str, Any]]:
     """Return ``(name, leaf)`` for every tensor, number and string in ``value``, in a stable order.
 
     Names are paths: a dictionary's key, a field, or the index in a tuple, joined with dots
     (``past.0.key``); a single leaf is called ``output``. ``None`` stands for an output that is not
-    there. Numbers are Python's, or symbolic while ``torch.export`` traces.
+    there. Numbers are Python's, or symbolic while ``torch.export`` traces. ``may_use_cache`` says that
+    the module can be told not to return a cache, and has not been.
 
     Raises ``GateError`` of kind ``unverified`` where a leaf is something else.
     """
     try:
         return [(name or SINGLE, leaf) for name, leaf in _walk("", value)]
     except RecursionError as error:
-        raise _opaque("", value, "it holds itself") from error
+        raise _unverified(_OpaqueError("", value, "it holds itself"), may_use_cache) from error
+    except _OpaqueError as what:
+        raise _unverified(what, may_use_cache) from what.__cause__
 
 
 def flatten(value: object) -> list[tuple[str, torch.Tensor]]:
@@ -80,7 +94,13 @@ class Returned:
     plain: bool
 
 
-def describe(value: object, declared: Sequence[str] | None, caches: Sequence[str] = ()) -> Returned:
+def describe(
+    value: object,
+    declared: Sequence[str] | None,
+    caches: Sequence[str] = (),
+    *,
+    may_use_cache: bool = False,
+) -> Returned:
     """Return what ``value`` is made of, by the names that the manifest has for its outputs.
 
     The manifest may leave out the numbers, or name only some of the outputs where it calls them as
@@ -89,7 +109,7 @@ def describe(value: object, declared: Sequence[str] | None, caches: Sequence[str
     graph may have one name. Raises ``GateError`` (OG115) where it names another number of outputs,
     and as ``leaves`` does.
     """
-    every = leaves(value)
+    every = leaves(value, may_use_cache=may_use_cache)
     names = [name for name, leaf in every if not isinstance(leaf, str)]
     tensors = [name for name, leaf in every if isinstance(leaf, torch.Tensor)]
     renamed = {name: _present(name, caches) for name in names}
@@ -223,7 +243,7 @@ def _walk(prefix: str, value: object) -> Iterator[tuple[str, Any]]:
 def _children(name: str, value: object) -> list[tuple[str, Any]]:
     """Return what ``value`` holds: as torch's pytree has it, a dataclass's fields, a cache's layers.
 
-    Raises ``GateError`` where it cannot be taken apart.
+    Raises ``_OpaqueError`` where it cannot be taken apart.
     """
     try:
         children = _children_of(value)
@@ -231,11 +251,9 @@ def _children(name: str, value: object) -> list[tuple[str, Any]]:
         raise
     except Exception as error:  # the class is the user's
         reason = f"taking it apart raised {type(error).__name__}: {first_line(error)}"
-        raise _opaque(name, value, reason) from error
+        raise _OpaqueError(name, value, reason) from error
     if children is None:
-        raise _opaque(
-            name, value, "return tensors, or tuples, dictionaries and dataclasses of them"
-        )
+        raise _OpaqueError(name, value)
     return children
 
 
@@ -303,9 +321,12 @@ def _cached(value: object) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _opaque(name: str, value: object, remedy: str) -> GateError:
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+def _unverified(what: _OpaqueError, may_use_cache: bool) -> GateError:
+    kind = f"{what.kind.__module__}.{what.kind.__qualname__}"
+    remedy = "return tensors, or tuples, dictionaries and dataclasses of them"
+    if may_use_cache and "cache" in what.kind.__name__.lower():
+        remedy = f"leave it out, call: {{{USE_CACHE}: false}}, or {remedy}"
     return codes.OG107.error(
-        f"the model returns a {kind}{f' at {name}' if name else ''}, which neither the gate nor "
-        f"torch.export can take apart: {remedy}"
+        f"the model returns a {kind}{f' at {what.name}' if what.name else ''}, which neither the gate "
+        f"nor torch.export can take apart: {what.reason or remedy}"
     )

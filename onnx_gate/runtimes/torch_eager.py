@@ -15,8 +15,8 @@ from torch import nn
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Outputs, Refusal, first_line
-from onnx_gate.runtimes.binding import bind
-from onnx_gate.runtimes.outputs import Returned, describe, flatten
+from onnx_gate.runtimes.binding import bind, signature_of
+from onnx_gate.runtimes.outputs import USE_CACHE, Returned, describe, flatten
 from onnx_gate.runtimes.tensors import to_array as to_array
 from onnx_gate.runtimes.tensors import to_tensor as to_tensor
 
@@ -122,7 +122,15 @@ class Eager:
 
     def _named(self, value: object) -> list[tuple[str, torch.Tensor]]:
         if self.returned is None:
-            self.returned = describe(value, self._declared, self.binding.caches)
+            signature = signature_of(self.module)
+            self.returned = describe(
+                value,
+                self._declared,
+                self.binding.caches,
+                may_use_cache=signature is not None
+                and USE_CACHE in signature.parameters
+                and self.binding.constants.get(USE_CACHE) is not False,
+            )
         names = self.returned.names
         return [(names.get(name, name), tensor) for name, tensor in flatten(value)]
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections import namedtuple
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.utils._pytree as pytree
@@ -13,6 +14,7 @@ import torch.utils._pytree as pytree
 from onnx_gate.errors import GateError
 from onnx_gate.report.model import ModelResult
 from onnx_gate.runtimes.outputs import describe, leaves
+from onnx_gate.runtimes.torch_eager import Eager
 from tests.support.gate import run_few
 
 X, Y = torch.zeros(2), torch.ones(2)
@@ -101,6 +103,37 @@ def test_what_holds_itself_is_an_error() -> None:
     value.append(value)
     with pytest.raises(GateError, match="holds itself"):
         leaves(value)
+
+
+class BucketsCache:
+    """As Reformer's: of a shape of its own."""
+
+
+class Buckets(torch.nn.Module):
+    def forward(self, x: torch.Tensor, use_cache: bool = True) -> tuple[Any, ...]:
+        return (x, BucketsCache()) if use_cache else (x,)
+
+
+class Unasked(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
+        return x, BucketsCache()
+
+
+@pytest.mark.parametrize(
+    ("module", "constants", "named"),
+    [(Buckets(), {}, True), (Buckets(), {"use_cache": True}, True), (Unasked(), {}, False)],
+)
+def test_a_cache_that_cannot_be_taken_apart_may_be_left_out_where_forward_can_be_asked(
+    module: torch.nn.Module, constants: dict[str, Any], named: bool
+) -> None:
+    x = {"x": np.zeros(2, np.float32)}
+    with pytest.raises(GateError, match=r"BucketsCache at 1, which neither") as caught:
+        Eager(module, ["x"], constants=constants).run(x)
+    assert caught.value.code == "OG107"
+    assert ("leave it out, call: {use_cache: false}" in caught.value.message) is named
+    if isinstance(module, Buckets):
+        without = Eager(module, ["x"], constants={"use_cache": False}).run(x)
+        assert without.names == ("0",)
 
 
 @pytest.mark.parametrize(
