@@ -76,6 +76,27 @@ def families() -> str:
     return markdown(head, lines, align="--:") + source(table)
 
 
+def limits() -> str:
+    """What other K and F would alarm at, and what they would miss."""
+    table = load("accuracy/limits")["limits"]
+    rows = {(row["K"], row["F"]): row for row in table["rows"]}
+    factors, floors = (sorted({row[key] for row in table["rows"]}) for key in ("K", "F"))
+    lines = [
+        [
+            str(factor),
+            *(
+                f"{row['alarms']}, {row['faults'] - row['caught']}"
+                for row in (rows[factor, floor] for floor in floors)
+            ),
+        ]
+        for factor in factors
+    ]
+    head = "|".join(["K", *(f"F = {floor}" for floor in floors)])
+    one = table["rows"][0]
+    of = f"Of {one['models']} correct models, and of {one['faults']} faults"
+    return f"{of}:\n\n{markdown(head, lines, align='--:')}{source(table)}"
+
+
 def faults() -> str:
     """How many faults seeded into three networks are caught."""
     table = load("accuracy/faults")["faults"]

@@ -17,6 +17,7 @@ from tools.tables.accuracy import (
     families,
     faults,
     foreign,
+    limits,
     sharpness,
 )
 from tools.tables.blocks import blocks
@@ -91,6 +92,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sharpness": sharpness,
     "first-verdict": first_verdict,
     "false-alarms-by-family": families,
+    "limits": limits,
     "faults": faults,
     "audit": audit,
     "blunt": blunt,
