@@ -36,15 +36,6 @@ class Stack:
         """Return how many rows there are."""
         return max((len(arrays[name]) for name in self.axes), default=0)
 
-    def filled(self, one: Mapping[str, Array], name: str, values: Array) -> dict[str, Array]:
-        """Return a row for each value, in which all of an input is that, beside what one row has."""
-        rows = {
-            n: np.repeat(a, len(values), axis=0) if n in self.axes else a for n, a in one.items()
-        }
-        column = values.reshape(-1, *[1] * (rows[name].ndim - 1))
-        rows[name] = np.broadcast_to(column, rows[name].shape).astype(rows[name].dtype)
-        return rows
-
     def given(self, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
         """Yield what a module is given of rows whose axis is in front: all at once, or each alone."""
         if not self.passes:
