@@ -16,8 +16,10 @@ the result lean, from 0 to 1, in a shape that broadcasts to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
 Given = Mapping[str, Any]
@@ -42,20 +44,33 @@ def alike(rows: torch.Tensor) -> torch.Tensor:
     """
     if rows.shape[-1] < LONG or not rows.is_floating_point():
         return torch.zeros(rows.shape[:-1])
-    count = min(_LOOKED_AT, rows.shape[-1] // _BESIDE)
-    begins = torch.arange(count) * (rows.shape[-1] // count)
-    places = (begins[:, None] + torch.arange(_BESIDE)).reshape(-1)
-    some = rows[..., places].sort(dim=-1).values
-    gaps = some[..., 1:] - some[..., :-1]
+    # NumPy sorts short rows with vector instructions, some twenty times as fast as PyTorch.
+    looked_at = rows.detach()[..., _places(rows.shape[-1])]
+    wide = looked_at if rows.dtype == torch.float64 else looked_at.float()
+    some = np.sort(wide.numpy(), axis=-1)
+    with np.errstate(invalid="ignore"):
+        gaps = some[..., 1:] - some[..., :-1]
     # The operators before have moved each of them by a few units of what they have added up; in 16 bits
     # these are few numbers, again and again.
-    unit = min(torch.finfo(rows.dtype).eps, torch.finfo(torch.float32).eps)
-    near = 8 * unit * some.abs().amax(dim=-1, keepdim=True)
+    unit = some.dtype.type(min(torch.finfo(rows.dtype).eps, torch.finfo(torch.float32).eps))
+    near = 8 * unit * np.maximum(np.abs(some[..., :1]), np.abs(some[..., -1:]))
     counts = (some[..., 1:] != 0) | (some[..., :-1] != 0)
     equal = (counts & (gaps <= near)).sum(-1)
-    even = (counts & ((gaps - gaps.median(dim=-1, keepdim=True).values).abs() <= near)).sum(-1)
+    middle = (gaps.shape[-1] - 1) // 2
+    usual = np.partition(gaps, middle, axis=-1)[..., middle, np.newaxis]
+    with np.errstate(invalid="ignore"):
+        even = (counts & (np.abs(gaps - usual) <= near)).sum(-1)
     # One gap is no evidence: the one in the middle is always as large as itself.
-    return (torch.maximum(equal, even) - 1).clamp(min=0) / gaps.shape[-1]
+    share = np.maximum(np.maximum(equal, even) - 1, 0) / np.float32(gaps.shape[-1])
+    return torch.from_numpy(np.asarray(share, np.float32))
+
+
+@cache
+def _places(terms: int) -> torch.Tensor:
+    """Return the places of the terms that are looked at."""
+    count = min(_LOOKED_AT, terms // _BESIDE)
+    begins = torch.arange(count) * (terms // count)
+    return (begins[:, None] + torch.arange(_BESIDE)).reshape(-1)
 
 
 def reduced(dims: Callable[[Given], list[int]]) -> Equal:
