@@ -15,12 +15,13 @@ the result lean, from 0 to 1, in a shape that broadcasts to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 Given = Mapping[str, Any]
 Equal = Callable[[Given, torch.Tensor], torch.Tensor]
@@ -65,6 +66,22 @@ def alike(rows: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(np.asarray(share, np.float32))
 
 
+# What was found of rows of parameters, by how they lie and how often the parameter was written to.
+_found: MutableMapping[torch.Tensor, dict[tuple[Any, ...], torch.Tensor]] = WeakTensorKeyDictionary()
+
+
+def _of_weights(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return ``alike`` of a weight's rows, found once where it is a parameter: runs have the same."""
+    whole = weight if weight._base is None else weight._base
+    if not isinstance(whole, torch.nn.Parameter) or whole.is_inference():
+        return alike(rows)
+    found = _found.setdefault(whole, {})
+    where = (weight.data_ptr(), weight.stride(), rows.shape, rows.dtype, whole._version)
+    if where not in found:
+        found[where] = alike(rows)
+    return found[where]
+
+
 @cache
 def _places(terms: int) -> torch.Tensor:
     """Return the places of the terms that are looked at."""
@@ -95,7 +112,7 @@ def product(first: str, second: str, *, rows: bool = False) -> Equal:
         share = alike(left)
         if not share.any():
             return torch.zeros(())
-        other = alike(right if rows or right.ndim < 2 else right.mT)
+        other = _of_weights(right, right if rows or right.ndim < 2 else right.mT)
         if not other.ndim or not share.ndim:
             return torch.minimum(share, other)
         return torch.minimum(share.unsqueeze(-1), other.unsqueeze(-2) if other.ndim > 1 else other)
@@ -113,9 +130,9 @@ def kernels(given: Given, y: torch.Tensor) -> torch.Tensor:
     if not images.any():
         return torch.zeros(())
     if given.get("transposed"):
-        share = alike(weight.transpose(0, 1).flatten(1)).repeat(groups)
+        share = _of_weights(weight, weight.transpose(0, 1).flatten(1)).repeat(groups)
     else:
-        share = alike(weight.flatten(1))
+        share = _of_weights(weight, weight.flatten(1))
     images = images.repeat_interleave(share.shape[0] // groups, dim=1)
     return torch.minimum(share, images).reshape(-1, share.shape[0], *([1] * (y.ndim - 2)))
 

@@ -172,7 +172,7 @@ def of_x(share: float = 0.0) -> Callable[[Given, torch.Tensor], torch.Tensor]:
     def lost(given: Given, y: torch.Tensor) -> torch.Tensor:
         x: torch.Tensor = given["self"].to(y.dtype)
         own = _approximated(given["self"])
-        return x.abs() * torch.where(x < 0, max(share, own), own)
+        return x.abs() if own == 1.0 else x.abs() * torch.where(x < 0, max(share, own), own)
 
     return lost
 
