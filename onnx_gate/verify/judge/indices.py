@@ -14,6 +14,7 @@ import numpy as np
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.noise import Floats, Mask, Noise, Terms
+from onnx_gate.verify.judge.systematic import Lean, lean_of_choices
 from onnx_gate.verify.reference.answers import Derived, IndexSource, Searched
 
 # Places that are looked at in a search for those that a number may come from.
@@ -22,17 +23,18 @@ _MOST = 1 << 26
 
 def point_at_equals(
     candidate: Array, expected: Array, searched: Searched, factor: float
-) -> Mask | None:
+) -> tuple[Mask, Lean] | None:
     """Return where ``candidate``'s indices point at values that are PyTorch's but for rounding.
 
-    The two values that were exchanged may each be off by the noise of their own. ``None`` where
-    nothing can be told: the output is no index, or an index is out of range.
+    The two values that were exchanged may each be off by the noise of their own; and what all of them
+    lean to. ``None`` where nothing can be told: the output is no index, or an index is out of range.
     """
     own = searched.own
     if candidate.dtype.kind not in "iu" or own.values.dtype.kind not in "iubfV":
         return None
     if own.derived is not None:
-        return _come_of_equals(candidate, expected, searched, own.derived, factor)
+        come = _come_of_equals(candidate, expected, searched, own.derived, factor)
+        return None if come is None else (come, Lean())
     picked_c, picked_t = own.gather(candidate), own.gather(expected)
     if picked_c is None or picked_t is None:
         return None
@@ -40,13 +42,31 @@ def point_at_equals(
     with np.errstate(invalid="ignore", over="ignore"):
         # Whole numbers as they are: as floats those next to each other may be equal.
         close = (picked_c == picked_t) | (np.isnan(c) & np.isnan(t))
+        lean = Lean()
         if own.values.dtype.kind not in "iub" and not close.all():
-            limits = _limits(searched, factor)
-            allowed = [own.gather(each, limits) for each in (candidate, expected)]
-            close |= np.abs(c - t) <= sum(each for each in allowed if each is not None)
+            noise = _noise(searched, factor)
+            shape, whole = own.values.shape, slice(None)
+            limits, usual = noise.limits(whole).reshape(shape), noise.deviations().reshape(shape)
+            close |= np.abs(c - t) <= _of_both(own, candidate, expected, limits)
+            squares = _of_both(own, candidate, expected, np.square(usual))
+            found = (own.gather(each.chosen) for each in searched.moved if each.chosen is not None)
+            runs = [each.astype(np.float64) - t for each in found if each is not None]
+            lean = lean_of_choices(c - t, runs, np.sqrt(squares))
     if own.promises_first:
         close &= ~_exactly_equal(candidate, expected, [own, *searched.moved])
-    return np.asarray(close.reshape(expected.shape), np.bool_)
+    return np.asarray(close.reshape(expected.shape), np.bool_), lean
+
+
+def _of_both(own: IndexSource, candidate: Array, expected: Array, each: Floats) -> Floats:
+    """Return the sums of what the two entries have that were exchanged."""
+    both = [own.gather(candidate, each), own.gather(expected, each)]
+    return np.asarray(sum(found for found in both if found is not None), np.float64)
+
+
+def _noise(searched: Searched, factor: float) -> Noise:
+    """Return the noise of each of the values that were searched."""
+    values = searched.own.values
+    return Noise(values, Terms.of(factor, values.dtype), searched).all()
 
 
 def _limits(searched: Searched, factor: float) -> Floats:
@@ -54,8 +74,7 @@ def _limits(searched: Searched, factor: float) -> Floats:
     values = searched.own.values
     if values.dtype.kind in "iub":
         return np.zeros(values.shape)
-    noise = Noise(values, Terms.of(factor, values.dtype), searched).all()
-    return noise.limits(slice(None)).reshape(values.shape)
+    return _noise(searched, factor).limits(slice(None)).reshape(values.shape)
 
 
 def _come_of_equals(

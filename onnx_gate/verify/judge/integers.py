@@ -23,6 +23,7 @@ from onnx_gate.verify.judge.judgement import (
     worst_of,
 )
 from onnx_gate.verify.judge.noise import GROUPS, Mask
+from onnx_gate.verify.judge.systematic import Lean
 from onnx_gate.verify.reference.answers import Reference
 
 UNEQUAL = "unequal elements"
@@ -51,7 +52,7 @@ def judge_integers(
         judged = by_criteria(candidate, expected, comparison, criteria, None, rules, described)
         return replace(judged, compared=expected.size)
     if tolerance.indices == "values":
-        opened, causes = _open_integers(candidate, expected, rules, reference)
+        opened, causes, lean = _open_integers(candidate, expected, rules, reference)
         if not np.any((candidate != expected) & ~opened):
             count = int(np.count_nonzero(opened))
             return Judgement(
@@ -63,6 +64,7 @@ def judge_integers(
                 worst,
                 Deviation(measure=UNEQUAL, value=0, allowed=0),
                 {"indices": "values"},
+                lean=lean,
                 compared=expected.size - count,
                 open=count,
                 causes=causes,
@@ -81,8 +83,8 @@ def judge_integers(
 
 def _open_integers(
     candidate: Array, expected: Array, rules: Rules, reference: Reference
-) -> tuple[Mask, tuple[OpenCause, ...]]:
-    """Return the elements that differ and are one of PyTorch's answers, and why."""
+) -> tuple[Mask, tuple[OpenCause, ...], Lean]:
+    """Return the elements that differ and are one of PyTorch's answers, why, and what choices lean to."""
     differs = candidate != expected
     opened = np.zeros_like(differs)
     causes: list[OpenCause] = []
@@ -93,11 +95,12 @@ def _open_integers(
             causes.append(cause)
             np.logical_or(opened, part, out=opened)
 
-    searched = reference.searched()
+    searched, lean = reference.searched(), Lean()
     if searched is not None:
         equal = point_at_equals(candidate, expected, searched, rules.tolerance.auto or DEFAULT_AUTO)
         if equal is not None:
-            take("order of equals", equal)
+            take("order of equals", equal[0])
+            lean = equal[1]
     answers = [expected]
     for other in reference.variants() if np.any(differs & ~opened) else ():
         if other.array.shape == expected.shape:
@@ -105,7 +108,7 @@ def _open_integers(
             take(other.cause, other.array == candidate)
     if searched is not None and searched.own.promises_first:
         # What it chooses among may be open, as what an unstable sort leaves out is; its choice is not.
-        return opened, tuple(dict.fromkeys(causes))
+        return opened, tuple(dict.fromkeys(causes)), lean
     if np.any(differs & ~opened):
         for run in reference.rounding(GROUPS[-1]):
             answers.append(run)
@@ -119,7 +122,7 @@ def _open_integers(
             _chance(answers),
         )
         take("rounding", left)
-    return opened, tuple(dict.fromkeys(causes))
+    return opened, tuple(dict.fromkeys(causes)), lean
 
 
 def _is_among(candidate: Array, answers: Array, times: float, chance: float) -> Mask:

@@ -136,6 +136,15 @@ class Noise:
             return np.zeros(self.expected.reshape(-1)[part].shape)
         return self._moves[part].astype(np.float64)
 
+    def deviations(self) -> Floats:
+        """Return the standard deviation of what rounding does to each flat element, a unit at least."""
+        t = self.expected.reshape(-1).astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            squares = np.square(self.terms.eps * t)
+            for run in self.runs:
+                squares += np.nan_to_num(run.reshape(-1) - t) ** 2 / len(self.runs)
+        return np.sqrt(squares)
+
     def limits(self, part: Part, base: Array | None = None) -> Floats:
         """Return by how much a part of the flat elements may be off; ``base`` is another answer."""
         size = np.abs(

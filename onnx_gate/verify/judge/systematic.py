@@ -14,7 +14,7 @@ with the power that so few of them have.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,11 +38,15 @@ Measure = Literal["constant factor", "one sign"]
 
 @dataclass(frozen=True)
 class Systematic:
-    """What a difference has that rounding has not: ``value`` times the output, or of its noise."""
+    """What a difference has that rounding has not: ``value`` times the output, or of its noise.
+
+    It is one of what is ``chosen`` where the output says which.
+    """
 
     measure: Measure
     value: float
     allowed: float
+    chosen: bool = False
 
     @property
     def share(self) -> float:
@@ -54,8 +58,9 @@ class Systematic:
         if self.measure == "constant factor":
             return f"ONNX − {against} is {self.value:+.2g} times the output throughout"
         side = "above" if self.value > 0 else "below"
+        who = ("what ONNX chooses", f"what {against} does") if self.chosen else ("ONNX", against)
         return (
-            f"ONNX is {side} {against} throughout, by {abs(self.value):.2g} times what rounding "
+            f"{who[0]} is {side} {who[1]} throughout, by {abs(self.value):.2g} times what rounding "
             "does to an element"
         )
 
@@ -101,6 +106,7 @@ class Lean:
     sign: _Sum = _Sum()
     floor: float = 0.0
     relative: float = 0.0
+    chosen: bool = False
 
     def __add__(self, other: Lean) -> Lean:
         return Lean(
@@ -108,6 +114,7 @@ class Lean:
             self.sign + other.sign,
             max(self.floor, other.floor),
             max(self.relative, other.relative),
+            self.chosen or other.chosen,
         )
 
     @property
@@ -124,7 +131,10 @@ class Lean:
         )
         return [
             Systematic(
-                name, s.value / s.weight, DEVIATIONS * math.sqrt(s.variance) / s.weight + fixed
+                name,
+                s.value / s.weight,
+                DEVIATIONS * math.sqrt(s.variance) / s.weight + fixed,
+                self.chosen,
             )
             for name, s, fixed in rows
             if s.weight > 0
@@ -165,6 +175,22 @@ def lean_of(candidate: Array, noise: Noise, base: Array | None = None) -> Lean:
         )
 
     return Lean(summed(v), summed(np.ones_like(u)), terms.floor, terms.relative)
+
+
+def lean_of_choices(apart: Floats, runs: Sequence[Floats], noise: Floats) -> Lean:
+    """Return the sums of how far ``apart`` are what is chosen and what was to be, in a case.
+
+    ``runs`` are the same of what moved rounding chooses, ``noise`` is what it does to both. A largest
+    value is above all others, so that what rounding chooses in its place is always below: by as much
+    in all as the runs show, whatever one element may be off by.
+    """
+    asked = (noise > 0) & np.isfinite(apart)
+    if not runs or not asked.any():
+        return Lean()
+    found = [float(np.nansum(each[asked] / noise[asked])) for each in (apart, *runs)]
+    count = float(np.count_nonzero(asked))
+    moved = float(np.mean(np.square(found[1:])))
+    return Lean(sign=_Sum(found[0], count, moved, count), chosen=True)
 
 
 def _values(t: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -38,7 +38,7 @@ class IndexSource:
     the output's shape and says which element of the reduction's own index tensor, of shape
     ``index_shape``, each element of the output is. ``distinct``: no index may appear twice.
     ``promises_first``: of equals it is the first. ``derived``: the output is no index, but computed
-    of one.
+    of one. ``chosen`` is the output itself.
     """
 
     values: Array
@@ -48,6 +48,7 @@ class IndexSource:
     distinct: bool
     promises_first: bool
     derived: Derived | None = None
+    chosen: Array | None = None
 
     def lanes(self, values: Array) -> Array:
         """Return values of the searched ones' shape as [lanes, places]: one lane for each search."""

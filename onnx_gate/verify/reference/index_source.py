@@ -57,8 +57,8 @@ class _Known:
     of: torch.Tensor | None = None
     places: torch.Tensor | None = None
 
-    def told(self) -> IndexSource:
-        """Return it as data."""
+    def told(self, chosen: torch.Tensor) -> IndexSource:
+        """Return it as data, with the output that it is of."""
         derived = None
         if self.of is not None and self.places is not None:
             derived = Derived(to_array(self.of), to_array(self.places))
@@ -70,6 +70,7 @@ class _Known:
             self.made_by in _SEVERAL,
             self.made_by in _FIRST_OF_EQUALS,
             derived,
+            to_array(chosen),
         )
 
 
@@ -96,7 +97,7 @@ class Tracker(OperatorMode):
     def origins(self, outputs: Sequence[torch.Tensor]) -> list[IndexSource | None]:
         """Return the origin of each output, ``None`` where it is no known index."""
         known = (self._known.get(id(tensor)) for tensor in outputs)
-        return [None if entry is None else entry[1].told() for entry in known]
+        return [None if entry is None else entry[1].told(entry[0]) for entry in known]
 
     def _note_reduction(
         self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any
