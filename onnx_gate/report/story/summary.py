@@ -63,7 +63,9 @@ def closest(checks: Iterable[Check]) -> Check | None:
     """Return the check that used most of its tolerance."""
     counted = [c for c in checks if not c.advice and c.budget is not None and c.metrics is not None]
     return max(
-        counted, key=lambda c: (_budget(c) > 0 and not within_rounding(c), _budget(c)), default=None
+        counted,
+        key=lambda c: (_budget(c) > 0 and not within_rounding(c), _budget(c), c.open),
+        default=None,
     )
 
 
@@ -90,7 +92,7 @@ def used(check: Check | None) -> str:
     if check.deviation is not None and _far(check.budget) and check.deviation.measure == "error":
         return f"off by {number(check.deviation.value)}"
     if within_rounding(check) or check.budget == 0:
-        return "rounding" if check.budget else "equal"
+        return "rounding" if check.budget else "open" if check.open else "equal"
     return percent(check.budget)
 
 
@@ -371,6 +373,8 @@ def used_sentence(check: Check) -> str:
     share = used(check)
     if share == "equal":
         return "all equal"
+    if share == "open":
+        return "equal where the answer is not open"
     if share == "rounding":
         return "within rounding"
     return share if share.startswith("off") else f"{share} of the tolerance used"

@@ -67,7 +67,9 @@ def alike(rows: torch.Tensor) -> torch.Tensor:
 
 
 # What was found of rows of parameters, by how they lie and how often the parameter was written to.
-_found: MutableMapping[torch.Tensor, dict[tuple[Any, ...], torch.Tensor]] = WeakTensorKeyDictionary()
+_found: MutableMapping[torch.Tensor, dict[tuple[Any, ...], torch.Tensor]] = (
+    WeakTensorKeyDictionary()
+)
 
 
 def _of_weights(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
