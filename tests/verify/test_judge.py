@@ -256,6 +256,32 @@ def test_rows_and_columns_of_ties_are_judged_by_the_places_they_may_come_from() 
     assert not verdict(np.array([[2, 0]]), np.array([[2, 1]]), **known).holds
 
 
+def test_choices_that_are_all_below_are_no_rounding() -> None:
+    """Each is within ten times its noise; of a hundred moved ones few are another, and none by much."""
+    rng = np.random.default_rng(0)
+    peaks = np.linspace(-1, 1, 200) - rng.uniform(-0.9, 0.9, (500, 1))
+    values = (3 * np.cos(peaks / 2) + 100).astype(np.float32)
+    runs = [values + rng.uniform(-4e-6, 4e-6, values.shape).astype(np.float32) for _ in range(16)]
+    best = values.argmax(-1)
+    origin = traced(values, (500,), first=True)
+    searched = Searched(
+        origin, tuple(replace(origin, values=run, chosen=run.argmax(-1)) for run in runs)
+    )
+    for found, right in ((runs[0].argmax(-1), True), (best - 1, False)):
+        judged = verdict(found, best, traced=searched)
+        assert judged.holds
+        assert judged.lean is not None
+        assert (judged.lean.systematic is None) == right
+    alone = verdict(best - 1, best, traced=Searched(origin, tuple(map(unchosen, searched.moved))))
+    assert alone.lean is not None
+    assert alone.lean.systematic is None
+
+
+def unchosen(source: IndexSource) -> IndexSource:
+    """What came from another machine, without what its runs have chosen."""
+    return replace(source, chosen=None)
+
+
 def test_integers_that_rounding_decides_may_go_either_way() -> None:
     expected, actual = np.array([4, 7]), np.array([5, 7])
     assert verdict(actual, expected, runs=[np.array([5, 7])]).holds

@@ -359,6 +359,31 @@ class Peaks(nn.Module):
         return heat * (largest == heat)
 
 
+class Apart(nn.Module):
+    """Distances by products, as fast code has them: of each to itself the root of what rounding leaves."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = (x * x).sum(-1)
+        square = size[..., :, None] + size[..., None, :] - 2 * (x @ x.mT)
+        return square.clamp(min=0).sqrt()
+
+
+def test_a_root_of_what_rounding_alone_makes_more_than_nothing_is_open() -> None:
+    """One element in many thousands is 0 in all runs, and next to it is the root of a last place."""
+    x = np.random.default_rng(0).normal(size=(600, 12, 5)).astype(np.float32)
+    reference = reference_of(Apart(), x=x)
+    own = reference.outputs.arrays[0]
+    still = own == 0
+    for run in reference.rounding(16):
+        still &= run[0] == 0
+    assert 0 < still.sum() < 0.01 * (own == 0).sum()
+    size = np.square(x).sum(-1).astype(np.float32)
+    root = np.sqrt(np.spacing(size))[..., None] * np.eye(12, dtype=np.float32)
+    assert verdict(reference, np.where(still, root, own)).holds
+    assert not verdict(reference, np.where(still, 1e3 * root, own)).holds
+    assert not verdict(reference, np.where(own == 0, own, 1.001 * own)).holds
+
+
 def test_peaks_of_what_is_equal_but_for_rounding_are_open() -> None:
     # A convolution of an even image ends at numbers some units apart in one engine, and at one in another.
     units = RNG.integers(0, 9, (8, 4, 16, 16)) * np.spacing(np.float32(0.7))

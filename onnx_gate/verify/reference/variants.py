@@ -66,6 +66,16 @@ _JUMPS = frozenset(
         *("grid_sampler_2d", "grid_sampler_3d", *QUANTISERS),
     }
 )
+# Operators that hold what is beyond a limit at it. What rounding alone has carried there is behind a jump
+# for what comes after: the root of a distance to itself.
+_HOLDS = frozenset(
+    {
+        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum"),
+        *("relu", "hardtanh", "threshold"),
+    }
+)
+# As many units of the largest number: what a difference of two sums of it loses.
+_CARRIED = 8
 _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
 
 
@@ -103,7 +113,13 @@ class Jumps(_Watch):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Look at the name, what it is given and what becomes of it."""
+        holds = name.rstrip("_") in _HOLDS and isinstance(args[0], torch.Tensor) and args[0].numel()
+        before = args[0].clone() if holds and args[0].is_floating_point() else None
         result = func(*args, **kwargs)
+        if before is not None and before.shape == result.shape:
+            apart = (before - result).abs()
+            few = _CARRIED * torch.finfo(before.dtype).eps * before.abs().max()
+            self.decided |= bool(((apart > 0) & (apart <= few)).any())
         if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
             whole = isinstance(result, torch.Tensor) and not result.is_floating_point()
             self.decided |= name in _JUMPS or bool(kwargs.get("rounding_mode"))

@@ -125,6 +125,20 @@ class Decile(Net):
         return (best - 1) % 10 if self.wrong else best
 
 
+class Depth(Net):
+    """The highest of 200 scores along a wide peak: those next to it are near equals, and one is named."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.body = mlp(10, 16, 1)
+        self.register_buffer("depths", torch.linspace(-1, 1, 200))
+
+    def forward(self, x: Tensor) -> Tensor:
+        peak = torch.cos((self.depths - torch.tanh(self.body(x))) * 0.5)
+        best = (3 * peak + 100).argmax(-1)
+        return (best + 1).clamp_max(199) if self.wrong else best
+
+
 class Shrunk(Net):
     """The nearest pixel, of 32 for 24: which one it is comes from sizes and is rounded nowhere."""
 
@@ -200,6 +214,12 @@ PAIRS = [
         "argmax over nine scores and one of noise; the file is one class too low",
         Decile,
         {"x": "float32[batch, 7]"},
+    ),
+    Pair(
+        "next-depth",
+        "argmax along a wide peak; the file names the class next to it, within rounding of it",
+        Depth,
+        {"x": "float32[batch, 10]"},
     ),
     Pair(
         "nearest-for-nearest-exact",

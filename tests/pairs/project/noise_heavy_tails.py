@@ -70,6 +70,19 @@ class Variance(Net):
         return torch.where(z < -4, 0.0, F.softplus(z)) if self.wrong else F.softplus(z)
 
 
+class Counts(Net):
+    """Expected counts, most of them rare; the file adds exp(x) to 1 before the logarithm."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.head = mlp(12, 24, 10)
+        self.head[2].weight.data *= 40
+
+    def forward(self, x: Tensor) -> Tensor:
+        level = self.head(x) - 8
+        return torch.log(1 + torch.exp(level)) if self.wrong else F.softplus(level)
+
+
 class Doses(Net):
     """A log-normal dose; the file adds its detection limit to all."""
 
@@ -116,6 +129,12 @@ PAIRS = [
         "softplus; variances below 0.02 are 0 in the file",
         Variance,
         {"x": "float32[batch, 8]"},
+    ),
+    Pair(
+        "rare-counts",
+        "softplus as log(1 + exp(x)): counts below 6e-8 are 0 in the file",
+        Counts,
+        {"x": "float32[batch, 12]"},
     ),
     Pair(
         "doses",
