@@ -52,8 +52,8 @@ _LIMITS = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_thresh
 
 
 def refused(facts: DivergenceFacts) -> Hint:
-    """One side does not run at all."""
-    if not facts.check.refused:
+    """One side does not run at all, and not for what the runtime itself makes of the graph."""
+    if not facts.check.refused or facts.diagnosis.blame == "optimiser":
         return None
     details = facts.check.refusal
     if "expected" in details:
