@@ -9,12 +9,11 @@ be there only beyond what can be paid for, is no reason to go on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Array, Refusal
@@ -28,7 +27,7 @@ from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.sizes import free_dimensions, long_dimensions, sizes_along
 from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reach.watcher import Watcher
-from onnx_gate.verify.reference.operator_mode import tensors_of
+from onnx_gate.verify.reference.operator_mode import FollowingMode, tensors_of
 
 # How far each side of a decision is away, in the unit of what is decided.
 Distances = dict[tuple[DecisionSite, str], float]
@@ -102,7 +101,8 @@ class Growth:
 def distances(watcher: Watcher, arrays: Mapping[str, Array]) -> Distances | None:
     """Return how far values that follow from sizes alone are from sides that nothing has shown."""
     tensors = {name: to_tensor(array) for name, array in arrays.items()}
-    watch = _OfSizes(watcher, tensors)
+    watch = _OfSizes(watcher)
+    watch.follow(tensors)
     try:
         watcher.eager.run_prepared(tensors, mode=watch)
     except Refusal:
@@ -122,22 +122,20 @@ def _arrives(been: list[float], times: float) -> bool:
     return left <= 0
 
 
-class _OfSizes(Watch):
-    """Knows which tensors depend on no input's value, and how far these are ``away`` from limits."""
+class _OfSizes(Watch, FollowingMode):
+    """Knows how far what depends on no value that it follows is ``away`` from limits."""
 
-    def __init__(self, watcher: Watcher, inputs: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, watcher: Watcher) -> None:
         super().__init__(watcher)
         self.away: Distances = {}
-        self._given: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
-        self._given.update(dict.fromkeys(inputs.values()))
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, and look at what it makes of sizes alone."""
         given = tensors_of((args, kwargs))
         result = super().run(name, func, args, kwargs)
         made = tensors_of(result)
-        if name not in _LIKE and any(each in self._given for each in given):
-            self._given.update(dict.fromkeys(made))
+        if name not in _LIKE and self.follows(given):
+            self.follow(made)
             return result
         for each in made:
             if each.is_floating_point() and each.numel() > 1:
@@ -160,7 +158,7 @@ class _OfSizes(Watch):
     ) -> None:
         if site.kind not in ("limit", "equality") or operand is None:
             return
-        if any(each in self._given for each in tensors_of((operand, limit))):
+        if self.follows(tensors_of((operand, limit))):
             return
         known = self._shown.seen.get(site)
         for side in site.sides if known is None else known.left(site):
