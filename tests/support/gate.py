@@ -92,10 +92,32 @@ def run_few(folder: Path, models: str, entries: Mapping[str, str]) -> dict[str, 
     return {model.name: model for model in read_report(report).models}
 
 
+# The beginning of ``models.py``, whose classes answer otherwise while they are ``wrong``.
+TWINS = """
+import torch
+from torch import nn
+
+class Twin(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wrong = False
+
+def wrong(module, example, path):
+    module.wrong = True
+    export(module, example, path)
+    module.wrong = False
+
+def right(module, example, path):
+    export(module, example, path)
+"""
+
+
 def run_twins(folder: Path, models: str, inputs: Mapping[str, str]) -> dict[str, ModelResult]:
     """Verify each class of ``models``, by its ``inputs``, in the two files that ``models`` writes of it.
 
-    Its functions ``wrong`` and ``right`` do. ``Bent`` is verified as ``bent-wrong`` and ``bent-right``.
+    Its function ``export`` does, and each class is a ``Twin``, unless it has ``wrong`` and ``right`` of its
+    own. ``Bent`` is verified as ``bent-wrong`` and ``bent-right``.
     """
     entries = {
         f"{name.lower()}-{kind}": f"model: models.py:{name}, inputs: {given}, "
@@ -103,4 +125,4 @@ def run_twins(folder: Path, models: str, inputs: Mapping[str, str]) -> dict[str,
         for name, given in inputs.items()
         for kind in ("wrong", "right")
     }
-    return run_few(folder, models, entries)
+    return run_few(folder, TWINS + models, entries)

@@ -13,31 +13,17 @@ from tests.support.gate import run_twins
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 MODELS = '''
-import torch
 import torch.nn.functional as F
-from torch import nn
 
-def _write(module, example, path, wrong):
-    module.wrong = wrong
+def export(module, example, path):
     axes = {name: {0: "batch", 1: "seq"} if module.long else {0: "batch"} for name in example}
     torch.onnx.export(
         module, tuple(example.values()), str(path), input_names=list(example), dynamic_axes=axes,
         output_names=module.outputs, dynamo=False,
     )
-    module.wrong = False
 
-def wrong(module, example, path):
-    _write(module, example, path, True)
-
-def right(module, example, path):
-    _write(module, example, path, False)
-
-class Base(nn.Module):
+class Base(Twin):
     long, outputs = False, None
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.wrong = False
 
 class Long(Base):
     long = True

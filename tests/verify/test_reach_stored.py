@@ -8,34 +8,19 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.report.model import ModelResult
-from tests.support.gate import run_few
+from tests.support.gate import run_twins
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 MODELS = '''
-import torch
-from torch import nn
-
-def _write(module, example, path, wrong):
-    module.wrong = wrong
+def export(module, example, path):
     torch.onnx.export(
         module, tuple(example.values()), str(path), input_names=list(example), dynamo=False,
         dynamic_axes={name: {0: "batch"} for name in example} if module.batch else None,
     )
-    module.wrong = False
 
-def wrong(module, example, path):
-    _write(module, example, path, True)
-
-def right(module, example, path):
-    _write(module, example, path, False)
-
-class Base(nn.Module):
+class Base(Twin):
     batch = True
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.wrong = False
 
 class Nearest(Base):
     """Leaves the input itself out of its neighbours."""
@@ -97,13 +82,7 @@ INPUTS = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
-    entries = {
-        f"{name.lower()}-{kind}": f"model: models.py:{name}, inputs: {inputs}, "
-        f'export: {{exporter: "models.py:{kind}"}}'
-        for name, inputs in INPUTS.items()
-        for kind in ("wrong", "right")
-    }
-    return run_few(Path(tmp_path_factory.mktemp("stored")), MODELS, entries)
+    return run_twins(Path(tmp_path_factory.mktemp("stored")), MODELS, INPUTS)
 
 
 @pytest.mark.parametrize("name", [name.lower() for name in INPUTS])

@@ -13,30 +13,13 @@ from tests.support.gate import run_twins
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 MODELS = '''
-import torch
-from torch import nn
-
-def _write(module, example, path, wrong):
-    module.wrong = wrong
+def export(module, example, path):
     torch.onnx.export(
         module, tuple(example.values()), path, input_names=list(example), dynamo=True,
         dynamic_shapes=tuple({0: "batch"} for _ in example), verbose=False,
     )
-    module.wrong = False
 
-def wrong(module, example, path):
-    _write(module, example, path, True)
-
-def right(module, example, path):
-    _write(module, example, path, False)
-
-class Base(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.wrong = False
-
-class Quantiles(Base):
+class Quantiles(Twin):
     """Puts three numbers in order that hardly ever are in another one."""
     def __init__(self):
         super().__init__()
@@ -50,7 +33,7 @@ class Quantiles(Base):
         y = self.fc(x)
         return y if self.wrong else y.sort(-1).values
 
-class Channel(Base):
+class Channel(Twin):
     """Has one channel of many that a file bends where all of an input brings it."""
     def __init__(self):
         super().__init__()
@@ -62,13 +45,13 @@ class Channel(Base):
         bent = ((y[:, 7:8] - 3.5) * 60).sigmoid() if self.wrong else 0.0
         return y.sum(1, keepdim=True) + bent
 
-class Keyed(Base):
+class Keyed(Twin):
     """Has an answer of its own for one pair among millions, by a key of both."""
     def forward(self, a, b):
         y = a * 0.5 + b
         return y if self.wrong else torch.where(a * 5000 + b == 4321 * 5000 + 987, -y, y)
 
-class Stamped(Base):
+class Stamped(Twin):
     """Counts the moments of a table that have passed; a file leaves the third out at itself."""
     def __init__(self):
         super().__init__()
