@@ -25,7 +25,7 @@ import torch
 from onnx_gate.errors import UserError
 from onnx_gate.gate.history import History
 from onnx_gate.gate.options import Options
-from onnx_gate.gate.progress import NoProgress
+from onnx_gate.gate.progress import ProgressDisplay
 from onnx_gate.gate.run import run
 from onnx_gate.gate.tasks import PRELOAD
 from onnx_gate.manifest import GeneratorSuite, Manifest, ManifestError
@@ -124,7 +124,7 @@ def _verify(manifest: Manifest, output: str | Path | None) -> ParityReport:
     _import_once()
     folder = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="onnx-gate-"))
     options = Options(output=folder.resolve(), launch=Launch(forked=True))
-    report = run(manifest, options, History(), NoProgress())
+    report = run(manifest, options, History(), ProgressDisplay())
     if output is None and report.verdict == "pass":
         shutil.rmtree(folder, ignore_errors=True)
     # There is no manifest, so nothing can be said of a line in it.

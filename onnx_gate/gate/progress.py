@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -25,8 +24,8 @@ _WIDTH = max(map(len, _STYLES))
 _SHOWN_STAGES = 5
 
 
-class ProgressDisplay(Protocol):
-    """A display of a run; every text given to it may be hostile."""
+class ProgressDisplay:
+    """A display of a run, of which this one shows nothing; every text given to it may be hostile."""
 
     def started(self, name: str) -> None:
         """The model's worker runs (again, where it was started twice)."""
@@ -53,32 +52,13 @@ def make_progress(
     GitHub runner, which folds groups and obeys workflow commands. A ``quiet`` one shows nothing.
     """
     if quiet:
-        return NoProgress()
+        return ProgressDisplay()
     if console.is_terminal and not ci and not github_actions:
         return LiveProgress(console, total)
     return PlainProgress(console, total, github_actions=github_actions)
 
 
-class NoProgress:
-    """Nothing at all."""
-
-    def started(self, name: str) -> None:
-        """Say nothing."""
-
-    def stage(self, name: str, stage: str, step: str = "") -> None:
-        """Say nothing."""
-
-    def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
-        """Say nothing."""
-
-    def aside(self, line: str) -> None:
-        """Say nothing."""
-
-    def close(self) -> None:
-        """Nothing to take down."""
-
-
-class PlainProgress(NoProgress):
+class PlainProgress(ProgressDisplay):
     """One line per finished model, and the end of its log where there is one to show.
 
     Of what comes before nothing: the lines of models that run side by side would only interleave.
@@ -111,7 +91,7 @@ class PlainProgress(NoProgress):
         self._console.print(text, soft_wrap=True)
 
 
-class LiveProgress:
+class LiveProgress(ProgressDisplay):
     """A line per running model with its stage and time; what is finished scrolls away above."""
 
     def __init__(
