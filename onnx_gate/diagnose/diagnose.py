@@ -28,11 +28,13 @@ from onnx_gate.diagnose.reduced.precision import (
 from onnx_gate.diagnose.reduced.saturation import saturated
 from onnx_gate.diagnose.repro.replay import replay_arguments
 from onnx_gate.diagnose.repro.write import make_repro, repro_path
-from onnx_gate.diagnose.rewritten import rewritten
 from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.diagnose.whole import Cause, of_the_whole
 from onnx_gate.findings.finding import Finding
+from onnx_gate.graph.constants import array_of
+from onnx_gate.graph.module_path import props_of
+from onnx_gate.graph.walk import constants
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.io import to_message
@@ -46,6 +48,9 @@ from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.subject import Subject
 
+# Where onnxscript's optimiser names the rule that wrote a node.
+_RULE = "pkg.onnxscript.rewriter.rule_name"
+_SHAPED = ("Reshape", "Expand")
 # What is left of the time is for telling the result.
 _SHARE = 0.9
 # Where several runtimes diverge, what the first diagnosis may take of it.
@@ -284,3 +289,23 @@ def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Locat
 def _memory(checker: Checker) -> int:
     limit = checker.setting.spec.memory or psutil.virtual_memory().available
     return int(min(_MOST_MEMORY, max(_LEAST_MEMORY, _MEMORY_SHARE * limit)))
+
+
+def rewritten(subject: Subject, located: Located) -> Cause | None:
+    """Return that a wrong shape is of onnxscript's optimiser, of a graph whose program is right.
+
+    It goes by the shapes that torch's exporter writes beside values, and that is wrong about recurrent
+    layers with time first: no line of the module's has made a number of that size.
+    """
+    node = located.proto
+    rule = props_of(node).get(_RULE) if node is not None and node.op_type in _SHAPED else None
+    if node is None or rule is None:
+        return None
+    tensor = constants(subject.exported.proto).get(node.input[1])
+    if tensor is None:
+        return None
+    shape = array_of(tensor, subject.exported.path.parent).tolist()
+    told = f"onnxscript's optimiser ({rule}) made the shape of {node.op_type} a constant, {shape}"
+    if subject.spec.exported_here:
+        return Cause(told, "leave that optimiser out, `export: {optimize: false}`")
+    return Cause(told, "leave that optimiser out where the file is made, `optimize=False`")

@@ -17,8 +17,7 @@ from onnx_gate.gate import services
 from onnx_gate.gate.answers_folder import keep_answers
 from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.journal import BLOCKS, FAULTS, Journal
-from onnx_gate.gate.keep_repro import keep_repro
-from onnx_gate.gate.kept_files import with_kept_files
+from onnx_gate.gate.kept_files import keep_repro, with_kept_files
 from onnx_gate.gate.known_blocks import KnownBlocks
 from onnx_gate.gate.options import Options
 from onnx_gate.gate.outcome import not_started, result_of, unverified

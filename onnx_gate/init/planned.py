@@ -1,4 +1,4 @@
-"""The files that ``onnx-gate init`` writes for one model, decided before any of them is."""
+"""The files that ``onnx-gate init`` writes for a model and its repository, decided before any is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from onnx_gate.errors import UserError
 from onnx_gate.gate.place import place
 from onnx_gate.init import manifest_text
 from onnx_gate.init.facts import Learned
-from onnx_gate.init.repository import WORKFLOW, ignoring, root_of, workflow
 
+WORKFLOW = ".github/workflows/onnx-gate.yml"
+_STEP = "      - uses: onnx-gate/onnx-gate@v0\n"
 FOLDER = "onnx-gate"
 OUTPUT = "onnx-gate-report"
 
@@ -105,3 +106,24 @@ class Files:
         if root_of(self._folder) is None:
             lines.append("no git repository here, so no workflow and no .gitignore were written")
         return [*lines, ""]
+
+
+def root_of(folder: Path) -> Path | None:
+    """Return the top of the git repository that a folder is in."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+
+
+def workflow(manifest: str) -> str:
+    """Return the workflow for a manifest at a path below the repository's top."""
+    text = (Path(__file__).parent / "workflow.yml").read_text(encoding="utf-8")
+    if manifest == "onnx-gate.yml":
+        return text
+    return text.replace(_STEP, f"{_STEP}        with:\n          manifest: {manifest}\n")
+
+
+def ignoring(old: str, line: str) -> str | None:
+    """Return a ``.gitignore`` that ignores a folder, ``None`` where it does."""
+    known = {each.strip().strip("/") for each in old.splitlines()}
+    if line.strip("/") in known:
+        return None
+    return old + ("" if not old or old.endswith("\n") else "\n") + line + "\n"

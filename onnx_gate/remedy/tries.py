@@ -8,15 +8,18 @@ would import what the other has loaded.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.findings import codes
@@ -26,7 +29,6 @@ from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.manifest.values.tolerances import Tolerance
 from onnx_gate.remedy.candidate import Candidate, Ladder
 from onnx_gate.remedy.copy_tree import copy_tree
-from onnx_gate.remedy.explicit import with_states
 from onnx_gate.report.io import write_bytes, write_text
 from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.model.check import REACHED
@@ -273,3 +275,27 @@ def _got(folder: Path) -> Iterator[tuple[Case, Asked[Any]]]:
         about = CarriedCase.model_validate_json(line)
         case, asked = unpacked(about, folder / about.file)
         yield case, asked if str(asked.refusal) else Asked[Any](None)
+
+
+def with_states(module: nn.Module, names: Sequence[str]) -> nn.Module:
+    """Return a module that takes buffers behind the arguments, and returns them behind the results."""
+    signature = inspect.signature(module.forward)
+
+    class Explicit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            given = full.bind(self, *args, **kwargs).arguments
+            for name in names:
+                setattr(self.inner, name, given.pop(name).clone())
+            result = self.inner(*list(given.values())[1:])
+            states = [getattr(self.inner, name).clone() for name in names]
+            return (*(result if isinstance(result, tuple | list) else (result,)), *states)
+
+    own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    more = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    full = signature.replace(parameters=[own, *signature.parameters.values(), *more])
+    Explicit.forward.__signature__ = full  # type: ignore[attr-defined]
+    return Explicit().train(module.training)

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from onnx_gate.diagnose.blame.blame import find_blame
-from onnx_gate.diagnose.localize.expand import lower
 from onnx_gate.diagnose.localize.localize import localize
+from onnx_gate.diagnose.localize.lowering import lower
 from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace

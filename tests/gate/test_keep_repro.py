@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.gate.keep_repro import keep_repro
+from onnx_gate.gate.kept_files import keep_repro
 from onnx_gate.report.model import ModelResult
 from onnx_gate.report.model.diagnosis import Diagnosis
 

@@ -12,7 +12,7 @@ import pytest
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.place import place
-from onnx_gate.init.repository import ignoring, workflow
+from onnx_gate.init.planned import ignoring, workflow
 from onnx_gate.report.io import to_json
 from tests.support.report.everything import everything
 

@@ -16,8 +16,7 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import CHEAP_ELEMENTS, elements, larger, tried_sizes
-from onnx_gate.verify.reach.remainders import DIVISORS, FEW, MOST, leaving
-from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes
+from onnx_gate.verify.reach.sizes import DIVISORS, FEW, MOST, distant_sizes, further_sizes, leaving
 from tests.support.gate import gate, run_few
 
 

@@ -18,7 +18,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.reach.onwards import further_steps
 from onnx_gate.verify.steps.feedback import chosen, feedback_of
-from onnx_gate.verify.steps.fold import Step, fold
+from onnx_gate.verify.steps.measured_steps import Step, fold
 from onnx_gate.verify.steps.trajectory import steps_answered
 
 CACHE = InputSpec("float32", ("batch", "past", 2))

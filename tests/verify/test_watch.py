@@ -15,8 +15,7 @@ from onnx_gate.report.model.result import UnknownWeight
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.account import account
-from onnx_gate.verify.reach.computed import learn_computed
-from onnx_gate.verify.reach.explore import Explorer
+from onnx_gate.verify.reach.explore import Explorer, learn_computed
 from onnx_gate.verify.reach.watcher import Watcher
 
 

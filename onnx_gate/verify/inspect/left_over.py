@@ -3,16 +3,23 @@
 Of weights that only look like nothing known no finding says so: forward may make anything of parameters.
 A stock layer uses its own as they are; what its node reads in the place of one that is nowhere in the file
 is meant to be that one. It is a warning all the same, as a scale may have been moved from layer to layer.
+
+Of vectors it may be a cut: biases are, and lists may lack what counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.weight_bits import largest_difference
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight
+
+# Of a vector that is full of one number, so many places are looked at.
+_TRIED = 8
 
 
 def replaced(
@@ -64,3 +71,24 @@ def _turned(known: KnownWeights, array: Array, own: str) -> list[Array]:
         return []
     ways = [each for each in (array, array.T)[: array.ndim] if each.shape == expected.shape]
     return sorted(ways, key=lambda each: largest_difference(each, expected))
+
+
+def cut_of(array: Array, known: KnownWeights) -> str | None:
+    """Return the vector of which a weight has some of the numbers, in a row, and not all."""
+    flat = array.reshape(-1)
+    if flat.size < max(array.shape):
+        return None
+    for name in known.vectors():
+        own = known.value(name)
+        if own is None or own.dtype != flat.dtype or own.size <= flat.size:
+            continue
+        starts = np.flatnonzero(own[: own.size - flat.size + 1] == flat[0])[:_TRIED]
+        if any(np.array_equal(own[at : at + flat.size], flat) for at in starts):
+            return name
+    return None
+
+
+def has_all(parts: Iterable[Array], own: Array | None) -> bool:
+    """Return whether each number of a vector is in one of its parts."""
+    held = np.concatenate([part.reshape(-1) for part in parts])
+    return own is not None and bool(np.isin(own, held).all())

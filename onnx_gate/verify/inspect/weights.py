@@ -29,15 +29,13 @@ from onnx_gate.graph.constants import FLOATS, array_of
 from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.report.model import UnknownWeight, Weights
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inspect.cuts import cut_of, has_all
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
-from onnx_gate.verify.inspect.left_over import parts_alone, replaced
-from onnx_gate.verify.inspect.likely import called, nearest
+from onnx_gate.verify.inspect.left_over import cut_of, has_all, parts_alone, replaced
+from onnx_gate.verify.inspect.likely import called, nearest, readers
 from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.permuted import moved_together
-from onnx_gate.verify.inspect.readers import readers
 from onnx_gate.verify.inspect.short_weights import short_weights
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight, once_each
 

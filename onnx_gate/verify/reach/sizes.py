@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from onnx_gate.graph.limits import LOOPED
+from onnx_gate.graph.limits import FEW_APART, LOOPED
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.roles import Role, roles
 from onnx_gate.verify.export.exported import LARGEST_SIZE
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
-from onnx_gate.verify.reach.remainders import DIVISORS, FEW, MOST, leaving
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 
+# What is cut into parts is so by these: all remainders of them are gone to.
+FEW = range(2, FEW_APART + 1)
+# And networks halve what they are given up to five times. Of larger divisors those remainders are gone
+# to at which a part is full, begins or is half: what is padded or rounded tells these from others.
+DIVISORS = (*FEW, 16, 32)
+# No more sizes than that for each dimension, those that leave most first: beside the default sizes so many
+# leave all remainders of these divisors, and what is named has what they leave.
+MOST = 12
 # One more than so many times the largest size.
 LARGER = (2, 4)
 
@@ -160,3 +167,27 @@ def _least(spec: ModelSpec, dim: str) -> int:
     """Return the smallest tested size that is no border case."""
     sizes: Sequence[int] = spec.dims[dim]
     return min((s for s in sizes if s > 2), default=1) if min(sizes, default=1) > 2 else 1
+
+
+def leaving(tested: Collection[int], least: int, divisors: Iterable[int]) -> Iterator[int]:
+    """Yield as few sizes as possible that leave what no tested one does, none smaller than the ``least``.
+
+    Divisors that are named count as far as the largest tested size has two of each.
+    """
+    of = {d for d in divisors if d in DIVISORS or 1 < d <= max(tested) // 2}
+    wanted = {(d, r) for d in of for r in _remainders(d)}
+    wanted -= {(d, size % d) for size in tested if size >= least for d in of}
+    # Of twice the largest divisor there is some choice for the others.
+    among = range(least, least + 2 * max(of, default=0))
+    for _ in range(MOST):
+        if not wanted:
+            return
+        size = max(among, key=lambda s: sum((d, s % d) in wanted for d in of))
+        wanted -= {(d, size % d) for d in of}
+        yield size
+
+
+def _remainders(divisor: int) -> Collection[int]:
+    half = divisor // 2
+    few = {0, 1, half - 1, half, half + 1, divisor - 1}
+    return range(divisor) if divisor in FEW else few
