@@ -27,15 +27,16 @@ from onnx_gate.audit.propose import Proposals
 from onnx_gate.audit.sample import SampledFault, candidates, wilson
 from onnx_gate.audit.trial import Trial, TrialBench
 from onnx_gate.deadline import Deadline
+from onnx_gate.files import sha256_of
 from onnx_gate.graph.walk import all_nodes
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
-from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest, today
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.altered import altered_by
 from onnx_gate.verify.inspect.exact import ExactWeights, exact_weights
+from onnx_gate.verify.key_hash import KeyHash
 from onnx_gate.verify.source_lines import of_node, own_source
 
 # What the trial of changes for a survivor is remembered under, where it has ended a process.
@@ -316,29 +317,16 @@ def _sizes(
 
 def _digest(folder: Path, bench: TrialBench) -> str:
     """Return what tells this model, its cases and its judge from any other."""
-    digest = hashlib.sha256()
+    digest = KeyHash()
     spec = bench.checker.setting.spec
     versions = (onnx_gate.__version__, ort.__version__, onnx.__version__)
     judged = (spec.tolerance, spec.outputs, spec.where, spec.runtimes, spec.waivers, spec.steps)
-    digest.update(repr((versions, judged, bench.checker.setting.threads)).encode())
-    for path in sorted(folder.iterdir()):
-        with open(path, "rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
+    digest.add(versions, judged, bench.checker.setting.threads)
+    digest.add(*map(sha256_of, sorted(folder.iterdir())))
     for case, asked in bench.answered:
-        digest.update(case.id.encode())
         outputs = asked.reference.outputs.arrays if asked.reference is not None else ()
-        _take(digest, case.arrays, outputs)
-    return digest.hexdigest()
-
-
-def _take(digest: Any, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> None:
-    for name, array in inputs.items():
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    for array in outputs:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
+        digest.add(case.id, *case.arrays, *case.arrays.values(), *outputs)
+    return digest.hex
 
 
 def _once(mutants: Iterable[Mutant]) -> Iterable[Mutant]:

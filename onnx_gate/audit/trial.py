@@ -7,7 +7,6 @@ original's answers.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.key_hash import KeyHash
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, without_optimisations
 from onnx_gate.verify.waive import waive
@@ -119,7 +119,7 @@ class TrialBench:
         return self._try(path, feed, None)
 
     def _try(self, path: Path, feed: Feed | None, keep: Answers | None) -> Trial:
-        digest = hashlib.sha256()
+        digest = KeyHash()
         moved: dict[str, float] = {}
         judged: list[Check] = []
         settled = self.checker.settled
@@ -139,11 +139,11 @@ class TrialBench:
                             return Trial(None, sessions.failures[label].message, "", moved)
                         key = (label, case.id)
                         if watched.answers is None:
-                            digest.update(f"{key} refuses".encode())
+                            digest.add(key, "refuses")
                         elif keep is not None:
                             keep[key] = watched.answers
                         else:
-                            _take(digest, key, watched.answers)
+                            digest.add(key, *watched.answers)
                             apart = _distance(watched.answers, self.original.get(key))
                             moved[case.id] = max(moved.get(case.id, 0.0), apart)
                         judged += checks
@@ -153,7 +153,7 @@ class TrialBench:
                             else _wrong(self._counting(checks))
                         )
                         if wrong is not None:
-                            return _ended(wrong, digest.hexdigest(), moved)
+                            return _ended(wrong, digest.hex, moved)
                     if keep is not None:
                         self._slowest = max(self._slowest, watched.seconds)
             except GateError as error:
@@ -161,8 +161,8 @@ class TrialBench:
         counting = self._counting(settled(judged))
         wrong = _wrong(counting)
         if wrong is not None:
-            return _ended(wrong, digest.hexdigest(), moved)
-        return Trial(None, "", digest.hexdigest(), moved, counting)
+            return _ended(wrong, digest.hex, moved)
+        return Trial(None, "", digest.hex, moved, counting)
 
     def _counting(self, checks: Sequence[Check]) -> tuple[Check, ...]:
         waived = waive(self.checker.setting.spec, tuple(checks), today())[0]
@@ -191,15 +191,6 @@ def _ended(check: Check, digest: str, moved: Mapping[str, float]) -> Trial:
     if "runtime" in check.refused:
         return Trial(None, check.reason, digest, moved)
     return Trial(check, "", digest, moved)
-
-
-def _take(digest: hashlib._Hash, key: tuple[str, str], answers: Sequence[Array]) -> None:
-    digest.update(repr(key).encode())
-    for array in answers:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(
-            repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
-        )
 
 
 def _distance(answers: Sequence[Array], original: Sequence[Array] | None) -> float:

@@ -9,9 +9,10 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo
 
 from onnx_gate.runtimes.tensors import to_array
-from onnx_gate.verify.blocks.known import KeyHash, StoredBytes
+from onnx_gate.verify.blocks.known import StoredBytes
 from onnx_gate.verify.blocks.pieces import BlockStage
 from onnx_gate.verify.blocks.torch_side import Said, TorchSide
+from onnx_gate.verify.key_hash import KeyHash
 
 
 class BlockKeys:

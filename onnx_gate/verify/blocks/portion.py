@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.verify.blocks.known import KeyHash
 from onnx_gate.verify.blocks.pieces import BlockStage
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.blocks.torch_side import TorchSide
+from onnx_gate.verify.key_hash import KeyHash
 
 # Of each weight so many bytes at its beginning and at its end tell one checkpoint from another.
 _SAMPLE = 4096
