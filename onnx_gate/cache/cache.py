@@ -201,11 +201,10 @@ class StoredCache(Cache):
         """The process of a model runs."""
         if self._watch is None:
             return
-        running = [other for other in self._overlaps if other not in self._known]
-        self._overlaps[name] = {*self._overlaps.get(name, ()), *running} - {name}
+        running = [each for each in self._overlaps if each != name and each not in self._known]
+        self._overlaps[name] = {*self._overlaps.get(name, ()), *running}
         for other in running:
-            if other != name:
-                self._overlaps[other].add(name)
+            self._overlaps[other].add(name)
         self._known.pop(name, None)
         self._watch.start(name)
 
@@ -222,10 +221,7 @@ class StoredCache(Cache):
         exported: Path,
         repro: Path | None,
     ) -> None:
-        """Take down what is known of a model; it is written by ``close``.
-
-        ``exported`` is the folder with its ONNX file, ``repro`` that of its reproduction.
-        """
+        """Take down what is known of a model; it is written by ``close``."""
         if self._watch is None:
             return
         opened = self._watch.end(spec.name)
@@ -307,22 +303,16 @@ class StoredCache(Cache):
 
     def _keep(self, folder: Path) -> Mapping[str, str]:
         """Store the exported files of a model that says how they came to be."""
-        try:
-            if not (folder / EXPORT_NOTES).is_file():
-                return {}
+        with suppress(OSError):
             files = [p for p in folder.iterdir() if p.is_file() and not p.is_symlink()]
-            if sum(path.stat().st_size for path in files) > MOST_EXPORT_BYTES:
-                return {}
-            return {path.name: self._store.keep_export(path) for path in files}
-        except OSError:
-            return {}
+            small = sum(path.stat().st_size for path in files) <= MOST_EXPORT_BYTES
+            if small and (folder / EXPORT_NOTES).is_file():
+                return {path.name: self._store.keep_export(path) for path in files}
+        return {}
 
     def _lost(self, key: Key, exported: Mapping[str, str], paths: Iterable[Path]) -> CacheLookup:
         """Say in what the newest entry differs from how things are now."""
-        for path in paths:
-            entry = self._store.read(path)
-            if entry is None:
-                continue
+        for entry in filter(None, map(self._store.read, paths)):
             changes = key_changes(entry.key, key)
             if entry.dependencies is not None:
                 changes += differences(entry.dependencies, self._state)
@@ -379,9 +369,9 @@ def open_cache(
     except UserError as error:
         raise Unusable(str(error)) from error
     confined = launch.policy.landlock if launch.policy is not None else None
-    environment |= variables_that_matter(seen)
-    environment |= versions
     environment |= {
+        **variables_that_matter(seen),
+        **versions,
         "the number of threads": str(threads),
         "the sandbox": f"{launch.owner is not None} {confined}",
     }

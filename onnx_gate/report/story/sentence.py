@@ -345,11 +345,8 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
         entry = CATALOGUE.get(finding.code)
         title = entry.title if entry is not None else plain(finding.message, _TEXT)
         why = owned.reason(model, finding) or title
-        return (
-            "",
-            why + (_first_wrong(diagnosis) if unseen and diagnosis is not None else ""),
-            remedy,
-        )
+        wrong_at = _first_wrong(diagnosis) if unseen and diagnosis is not None else ""
+        return "", why + wrong_at, remedy
     if diagnosis is None:
         return "", "", ""
     writer = _writer(model)

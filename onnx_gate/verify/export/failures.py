@@ -13,11 +13,16 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
 from onnx_gate.manifest import EXPORTERS, ModelSpec
-from onnx_gate.text import shortened, without_escapes
+from onnx_gate.text import without_escapes
 from onnx_gate.verify.export import translations
 from onnx_gate.verify.export.constraints import FailedTrace, constraint, recurrent_layer
 from onnx_gate.verify.export.disk import disk_full
-from onnx_gate.verify.export.failed import ExportFailure, FailureSaid, chain_of, locals_of
+from onnx_gate.verify.export.failed import (
+    ExportFailure,
+    FailureSaid,
+    chain_of,
+    own_words,
+)
 from onnx_gate.verify.export.operators import (
     OTHER_EXPERTS,
     complex_numbers,
@@ -30,26 +35,6 @@ from onnx_gate.verify.source_lines import Line, at, of_error, of_stack, shown, w
 
 # How many lines of the exporter's own words are shown where they are not understood.
 _LINES = 4
-_WIDTH = 300
-_BOILERPLATE = (
-    "Next steps:",
-    "- Modify the model code",
-    "- Debug `torch.export",
-    "- Create an issue",
-    "(Refer to the full stack trace",
-    "For more information",
-    "For extended logs",
-    "For more debugging help",
-    "For C++ stack trace",
-    "If you suspect the guard",
-    "Set TORCH_LOGS",
-    "If you want to",
-    "The following call raised this error",
-    "The error above occurred when calling",
-    "consider using data-dependent friendly",
-    "Caused by:",
-    "Specifically, we",
-)
 _NO_OVERLOAD = re.compile(r"Cannot find a compatible OpOverload for ([\w.:]+) with the provided")
 _NAME_TAKEN = re.compile(r"attribute '(\w+)' already exists")
 _TRACED = "let torchscript trace it (export: {exporter: torchscript})"
@@ -106,9 +91,9 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         for code, recognise, lines in _RECOGNISERS
         if (said := recognise(failure)) is not None
     )
-    own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
+    words = f"\n{own_words(failure.last, lines)}" if lines else ""
     told = code.error(
-        said.message + own_words,
+        said.message + words,
         kind="export",
         source=_place(said.line or failure.source),
         remedy=said.remedy,
@@ -165,12 +150,7 @@ def _opset(failure: ExportFailure) -> FailureSaid | None:
 
 
 def _sizes(failure: ExportFailure) -> FailureSaid | None:
-    graphs = [
-        value
-        for each in failure.chain
-        for value in locals_of(each)
-        if isinstance(value, torch.fx.GraphModule)
-    ]
+    graphs = [value for value in failure.held if isinstance(value, GraphModule)]
     trace = FailedTrace(graphs, failure.stacks, failure.root)
     tied = constraint(failure.text, failure.spec, trace, failure.source)
     return None if tied is None else FailureSaid(tied.message, tied.remedy, tied.line)
@@ -246,7 +226,7 @@ def _attention(failure: ExportFailure) -> FailureSaid | None:
 
 def _data(failure: ExportFailure) -> FailureSaid | None:
     line = shown(failure.source, "forward")
-    values = [value for each in failure.chain for value in locals_of(each)]
+    values = list(failure.held)
     if any(isinstance(value, torch.nn.utils.rnn.PackedSequence) for value in values):
         return _packed(failure, values)
     if not _DATA_DEPENDENT.search(failure.text):
@@ -295,8 +275,7 @@ def _of_own_state(failure: ExportFailure) -> bool:
 
     In a trace they are placeholders like the inputs, which come last.
     """
-    held = (value for each in failure.chain for value in locals_of(each))
-    tracer = next((value for value in held if isinstance(value, torch.fx.Tracer)), None)
+    tracer = next((value for value in failure.held if isinstance(value, torch.fx.Tracer)), None)
     nodes = list(tracer.graph.nodes) if tracer is not None else []
     given = [node for node in nodes if node.op == "placeholder"]
     reached, read = nodes[-1:], set(nodes[-1:])
@@ -335,7 +314,6 @@ def _within(error: BaseException, file: str, functions: Sequence[str]) -> bool:
 
 
 def _script(failure: ExportFailure) -> FailureSaid | None:
-    values = [value for each in failure.chain for value in locals_of(each)]
     if "PackedParams" in failure.text or "quantized::" in failure.text:
         return FailureSaid(
             f"the {failure.exporter} exporter has no translation of torch.ao's quantised modules"
@@ -343,7 +321,7 @@ def _script(failure: ExportFailure) -> FailureSaid | None:
             "export the float model, quantise the file with onnxruntime.quantization, and name it "
             "with onnx:",
         )
-    if any(isinstance(value, torch.jit.ScriptModule) for value in values):
+    if any(isinstance(value, torch.jit.ScriptModule) for value in failure.held):
         return FailureSaid(
             f"a part of the model is TorchScript{at(failure.source)}, which the {failure.exporter} "
             "exporter does not take inside another module",
@@ -383,7 +361,7 @@ def _recurrent(failure: ExportFailure) -> FailureSaid | None:
 def _unrecognised(failure: ExportFailure) -> FailureSaid:
     message = (
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
-        f"{_essential(failure.last, _LINES)}"
+        f"{own_words(failure.last, _LINES)}"
     )
     if failure.exporter not in EXPORTERS:
         return FailureSaid(message, f"put it right in {failure.exporter}")
@@ -419,22 +397,3 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG207, _independent, 0),
     (codes.OG207, _unrecognised, 0),
 )
-
-
-def _essential(error: BaseException, most: int) -> str:
-    lines: list[str] = []
-    for raw in without_escapes(str(error)).splitlines():
-        line = raw.rstrip()
-        if lines and lines[-1].count("(") > lines[-1].count(")"):
-            # A value that was printed into a sentence, over lines.
-            lines[-1] = shortened(f"{lines[-1]} {line.strip()}", _WIDTH)
-            continue
-        if not line.strip() or line.strip().startswith(_BOILERPLATE):
-            continue
-        if re.match(r'\s*File ".*", line \d+', line) and "site-packages" in line:
-            continue
-        if len(lines) == most:
-            lines[-1] += " …"
-            break
-        lines.append(shortened(line, _WIDTH))
-    return f"{type(error).__name__}: " + "\n".join(lines)

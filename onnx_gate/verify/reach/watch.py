@@ -97,11 +97,11 @@ class Watch(OperatorMode):
     ):
         """Note which branch is taken, and go on in it."""
         if isinstance(func, HigherOrderOperator) and func.name() == "cond" and args:
-            predicate = args[0]
+            predicate, site = args[0], self._site("cond", Rule((), "truth"), None, 0)
             if isinstance(predicate, torch.Tensor):
-                self._truth(self._site("cond", Rule((), "truth"), None, 0), predicate)
+                self._truth(site, predicate)
             elif isinstance(predicate, bool):
-                self._note(self._site("cond", Rule((), "truth"), None, 0), predicate)
+                self._add(site, Seen({site.sides[0 if predicate else 1]}, at=True))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -355,9 +355,6 @@ class Watch(OperatorMode):
             odd = half & (whole % 2 == 1)
             sides = _sides(site, bool((half & ~odd).any()), bool(odd.any()))
             self._add(site, Seen(sides, at=True), operand)
-
-    def _note(self, site: DecisionSite, value: bool) -> None:
-        self._add(site, Seen({site.sides[0 if value else 1]}, at=True))
 
     def _rows(
         self, name: str, rule: Rule, part: int, table: torch.Tensor, bound: Mapping[str, Any]
