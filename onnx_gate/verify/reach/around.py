@@ -133,12 +133,8 @@ def _steps(numbers: Collection[int]) -> Iterator[Array]:
 def _together(
     row: Mapping[str, Array], stack: Stack, parts: Sequence[Mapping[str, Array]]
 ) -> Mapping[str, Array]:
-    return {
-        name: np.concatenate([part[name] for part in parts] or [array[:0]])
-        if name in stack.axes
-        else array
-        for name, array in row.items()
-    }
+    # Of no parts there are no rows.
+    return stack.joined((stack.at(row, slice(0)), *parts))
 
 
 def _with(

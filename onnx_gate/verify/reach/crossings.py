@@ -66,7 +66,7 @@ class Lines:
     def at(self, line: _Places, values: Array, stack: Stack) -> dict[str, Array]:
         """Return a row for each value on its line."""
         base, column = self.base[line], self.column[line]
-        rows = {n: a[base] if n in stack.axes else a for n, a in self.bases.items()}
+        rows = stack.at(self.bases, base)
         own = rows[self.name]
         flat, one = own.reshape(len(own), -1), np.flatnonzero(column != ALL)
         values = values.astype(own.dtype)
@@ -275,7 +275,7 @@ def _rows(
     decided = np.tile(gaps.plain, len(ends)) | beyond | stack.passes
     decided = np.concatenate([np.zeros(len(exact), np.bool_), decided])
     both = (np.flatnonzero(each) for each in (even, decided[first] & ~even))
-    few, rest = ({n: a[at] if n in stack.axes else a for n, a in rows.items()} for at in both)
+    few, rest = (stack.at(rows, each) for each in both)
     return few, rest
 
 

@@ -244,10 +244,7 @@ class FileClimbs:
             ways = self._leading(best, children, made) or ways
             share = share if made.max() > reached.max() else share / 2
             together = np.concatenate((reached, made))
-            both = {
-                n: np.concatenate((a, children[n])) if n in self.stack.axes else a
-                for n, a in best.items()
-            }
+            both = self.stack.joined((best, children))
             best, reached = _nearest(both, together, self.stack), np.sort(together)[::-1][:_PARENTS]
         return None
 
@@ -334,5 +331,4 @@ def _nearest(
     rows: Mapping[str, Array], near: Float64, stack: Stack, most: int = _PARENTS
 ) -> dict[str, Array]:
     """Return the rows that come nearest."""
-    at = np.argsort(-near, kind="stable")[:most]
-    return {n: a[at] if n in stack.axes else a for n, a in rows.items()}
+    return stack.at(rows, np.argsort(-near, kind="stable")[:most])

@@ -100,9 +100,7 @@ class OwnLines:
             flat = every.reshape(len(every), -1)
             rest = every[((flat >= domain.low) & (flat <= domain.high)).all(axis=1)]
             while len(rest) and (count := self._count(len(rest), stack, purse)):
-                rows = {
-                    n: np.repeat(a, count, axis=0) if n in stack.axes else a for n, a in one.items()
-                }
+                rows = stack.at(one, np.zeros(count, np.int64))
                 yield name, {**rows, name: np.resize(rest[:count], rows[name].shape)}
                 rest = rest[count:] if not stack.passes else rest[:0]
 
@@ -126,7 +124,7 @@ def _filled(
     one: Mapping[str, Array], name: str, lines: Array, rows: int, domain: Domain, stack: Stack
 ) -> dict[str, Array]:
     """Return so many rows like ``one``, in which an input is made of lines, or each second time has one."""
-    arrays = {n: np.repeat(a, rows, axis=0) if n in stack.axes else a for n, a in one.items()}
+    arrays = stack.at(one, np.zeros(rows, np.int64))
     made = arrays[name].reshape(rows, -1, lines.shape[1])
     places, first = made.shape[1], 0
     for number in range(rows):

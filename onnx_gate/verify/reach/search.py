@@ -25,12 +25,11 @@ from onnx_gate.verify.reach.around import (
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.drafts import Drafts
+from onnx_gate.verify.reach.drafts import Drafts, KeptRows
 from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
 from onnx_gate.verify.reach.every_size import Answers
 from onnx_gate.verify.reach.file_sides import DecidingFile, found_in
-from onnx_gate.verify.reach.kept_rows import KeptRows
 from onnx_gate.verify.reach.margins import ORDERINGS
 from onnx_gate.verify.reach.missing import missing, strewn
 from onnx_gate.verify.reach.own_lines import OwnLines
@@ -318,10 +317,7 @@ class CaseSearch:
         sizes = self.inputs.sized(self.base.sizes, _BASES)
         drawn = self.inputs.beside(self.base, self.known, sizes, ("steps",), None)
         fronts = {n: moved(array, stack.axes.get(n, 0), 0) for n, array in drawn.items()}
-        bases = {
-            n: np.concatenate((own[n], a))[_ORDER] if n in stack.axes else own[n]
-            for n, a in fronts.items()
-        }
+        bases = stack.at(stack.joined((own, fronts)), np.array(_ORDER))
         for name, domain in self._of_rows(stack).items():
             if not domain.is_float and domain.high - domain.low < len(_ORDER):
                 # Of few codes each comes in every column.

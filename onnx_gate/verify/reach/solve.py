@@ -87,7 +87,7 @@ def solved(
     if not 0 < len(places) <= _MOST_TERMS:
         return
     count = 1 + len(places)
-    arrays = {n: np.repeat(a, count, axis=0) if n in stack.axes else a for n, a in row.items()}
+    arrays = stack.at(row, np.zeros(count, np.int64))
     ways = []
     for number, (name, at) in enumerate(places, 1):
         flat = arrays[name].reshape(count, -1)

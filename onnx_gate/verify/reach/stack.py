@@ -6,7 +6,7 @@ as one with a batch does, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,17 @@ class Stack:
 
     def _first(self, name: str, array: Array) -> Array:
         return array[None] if self.passes else moved(array, self.axes[name], 0)[:1]
+
+    def at(self, arrays: Mapping[str, Array], rows: Array | slice) -> dict[str, Array]:
+        """Return some rows, in the order in which they are asked for, and as often."""
+        return {n: a[rows] if n in self.axes else a for n, a in arrays.items()}
+
+    def joined(self, parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return the rows of several as those of one."""
+        return {
+            n: np.concatenate([part[n] for part in parts]) if n in self.axes else a
+            for n, a in parts[0].items()
+        }
 
     def count(self, arrays: Mapping[str, Array]) -> int:
         """Return how many rows there are."""

@@ -60,12 +60,7 @@ class Sweeps:
 
     def _joined(self, parts: list[Mapping[str, Array]]) -> dict[str, Array]:
         """Return the rows of several as those of one, no more than a pass has."""
-        return {
-            name: np.concatenate([part[name] for part in parts])[: self.rows]
-            if name in self.stack.axes
-            else array
-            for name, array in parts[0].items()
-        }
+        return self.stack.at(self.stack.joined(parts), slice(self.rows))
 
     def _onwards(self, moved: tuple[str, ...], found: Crossings) -> None:
         """Go on with other inputs from rows that are next to a limit."""
