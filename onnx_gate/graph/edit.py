@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,8 +26,7 @@ def with_attribute(node: onnx.NodeProto, name: str, value: object) -> onnx.NodeP
 
 def without_attributes(node: onnx.NodeProto, *names: str) -> onnx.NodeProto:
     """Return a copy of a node without some attributes."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     kept = [item for item in node.attribute if item.name not in names]
     del copy.attribute[:]
     copy.attribute.extend(kept)
@@ -35,8 +35,7 @@ def without_attributes(node: onnx.NodeProto, *names: str) -> onnx.NodeProto:
 
 def with_input(node: onnx.NodeProto, operand: int, name: str) -> onnx.NodeProto:
     """Return a copy of a node that reads another value."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     copy.input[operand] = name
     return copy
 
@@ -51,8 +50,7 @@ def with_nodes(
 
     ``renamed`` are values, of the nodes there are and of those ``instead``, and not of ``appended``.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     _change(copy.graph, instead, renamed, itertools.count())
     copy.graph.node.extend(appended)
     return copy
@@ -60,8 +58,7 @@ def with_nodes(
 
 def with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     """Return a copy of a model whose outputs are these values, of the types that follow."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     del copy.graph.output[:]
     del copy.graph.value_info[:]
     copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
@@ -75,8 +72,7 @@ def fed(
 
     A node goes that makes one of them; what else it makes has to be among them too.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     kept = [node for node in copy.graph.node if not set(node.output) & values.keys()]
     del copy.graph.node[:]
     copy.graph.node.extend(kept)
@@ -117,8 +113,7 @@ def with_floats(
 
     ``typed`` are the attributes that name such a type. Weights have to be in the model itself.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     change = _Floats(narrow, wide, typed)
     for graph in (copy.graph, *copy.functions):
         change.graph(graph)
