@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -99,33 +99,26 @@ def run_tasks(
     return {task.name: pool.outcomes[task.name] for task in tasks}
 
 
+@dataclass
 class _Pool:
-    def __init__(
-        self,
-        target: str,
-        preload: Sequence[str],
-        on_event: Callable[[str, dict[str, Any]], None],
-        on_start: Callable[[str], None] | None,
-        on_end: Callable[[str, Outcome], None] | None,
-        launch: Launch,
-        memory: int | None,
-    ) -> None:
-        self._launch = launch
-        self._memory = memory
-        self.outcomes: dict[str, Outcome] = {}
-        self.retry_alone: list[Task] = []
-        self.suspects: list[Task] = []
-        self._target = target
-        self._preload = preload
-        self._on_event = on_event
-        self._on_start = on_start
-        self._on_end = on_end
+    target: str
+    preload: Sequence[str]
+    on_event: Callable[[str, dict[str, Any]], None]
+    on_start: Callable[[str], None] | None
+    on_end: Callable[[str, Outcome], None] | None
+    launch: Launch
+    memory: int | None
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    retry_alone: list[Task] = field(default_factory=list)
+    suspects: list[Task] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         self._server: ForkServer | None = None
         self._selector = selectors.DefaultSelector()
         self._active: dict[int, Running] = {}
         self._numbers = itertools.count(1)
-        self._default_limit = limits.default_memory_limit(memory)
-        self._reserve = int(admission.RESERVE * (memory or limits.available_memory()))
+        self._default_limit = limits.default_memory_limit(self.memory)
+        self._reserve = int(admission.RESERVE * (self.memory or limits.available_memory()))
         self._shared = 0  # bytes of a worker that are the server's
         self._strangers = {row.pid for row in process.children_elsewhere()}
         self._next_watch = 0.0
@@ -185,13 +178,13 @@ class _Pool:
 
     def _room(self) -> int:
         """Bytes that workers side by side may still take."""
-        if self._memory is None:
+        if self.memory is None:
             return limits.available_memory() - self._reserve
-        return self._memory - self._reserve - sum(each.used for each in self._running_memory())
+        return self.memory - self._reserve - sum(each.used for each in self._running_memory())
 
     def _start_server(self, queue: list[Task]) -> bool:
         try:
-            self._server = ForkServer(self._target, self._preload, self._launch)
+            self._server = ForkServer(self.target, self.preload, self.launch)
         except ServerLost as error:
             process.end_orphans(self._strangers, GRACE)
             for task in queue:
@@ -253,7 +246,7 @@ class _Pool:
                 for message in worker.decoder.feed(data):
                     if message["kind"] == channel.RESULT:
                         worker.messages.append(message)
-                    self._on_event(worker.task.name, message)
+                    self.on_event(worker.task.name, message)
             except channel.ProtocolError as error:
                 self._stop_reading(worker)
                 self._terminate(worker, "protocol", str(error))
@@ -294,8 +287,8 @@ class _Pool:
                 if process.descends(report.value, self._server.pid):
                     worker.pid = report.value
                 worker.started = time.monotonic()
-                if self._on_start is not None:
-                    self._on_start(worker.task.name)
+                if self.on_start is not None:
+                    self.on_start(worker.task.name)
             else:
                 self._ended(worker, report)
 
@@ -323,7 +316,7 @@ class _Pool:
             self._drop(worker)
             self.retry_alone.append(worker.task)
             lacking = "memory" if end == "memory" else "processors"
-            self._on_event(worker.task.name, {"kind": "stage", "name": f"waiting for {lacking}"})
+            self.on_event(worker.task.name, {"kind": "stage", "name": f"waiting for {lacking}"})
             return
         outcome = Outcome(
             messages=tuple(worker.messages),
@@ -338,8 +331,8 @@ class _Pool:
         self._settle(worker.task, outcome)
 
     def _settle(self, task: Task, outcome: Outcome) -> None:
-        if self._on_end is not None:
-            self._on_end(task.name, outcome)
+        if self.on_end is not None:
+            self.on_end(task.name, outcome)
             # As many as all models together have sent would have room nowhere.
             outcome = replace(outcome, messages=())
         self.outcomes[task.name] = outcome
