@@ -81,7 +81,7 @@ def pairs_around(
     small = [
         (name, column, np.arange(domain.ends[0], domain.ends[1] + 1))
         for name, domain in known.items()
-        if not domain.is_float and domain.high - domain.low < MOST_ROWS
+        if domain.is_small
         for column in columns_of(row[name])[:_PAIRED]
     ]
     made, left = [], _MOST_PAIRS
@@ -104,7 +104,7 @@ def stepped_around(
     """
     made, left = [], MOST_ROWS
     for name, domain in known.items():
-        if domain.is_float or domain.high - domain.low < MOST_ROWS:
+        if domain.is_float or domain.is_small:
             continue
         steps = [*_steps([n for n in numbers if n <= (domain.high - domain.low) / 2])]
         for column in columns_of(row[name])[:_PAIRED]:
@@ -169,9 +169,8 @@ def _moved(
     for rank in range(COLUMNS):
         for name in (name for name, columns in places.items() if rank < len(columns)):
             domain, column = known[name], int(places[name][rank])
-            small = not domain.is_float and domain.high - domain.low < MOST_ROWS
             # Where each row is a case of its own, those are enough beside which something changes.
-            if stack.passes or not small:
+            if stack.passes or not domain.is_small:
                 rows = PASSES if stack.passes else ROWS
                 line = Lines(row, name, np.zeros(1, np.int64), np.array([column]))
                 found = crossings(eager, line, domain, rows, stack, pays, every=True)

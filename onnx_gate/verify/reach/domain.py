@@ -15,6 +15,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, numpy_dtype, to_dtype
 from onnx_gate.verify.inputs.masks import masks_positions
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes
+from onnx_gate.verify.reach.sites import MOST_ROWS
 
 # Without a declared range, so many times the largest magnitude that was drawn is still ordinary.
 BEYOND = 4.0
@@ -42,6 +43,11 @@ class Domain:
     def is_float(self) -> bool:
         """Return whether its values are floating-point numbers."""
         return self.spec.dtype in FLOATS
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether a batch has room for each of its values."""
+        return not self.is_float and self.high - self.low < MOST_ROWS
 
     @property
     def ends(self) -> tuple[int, int]:

@@ -68,7 +68,6 @@ class Start:
 class GradientPass:
     """What one pass with gradients has shown: the inputs, and the operands of the decision sought."""
 
-    watch: Watch
     arrays: Mapping[str, Array]
     leaves: InputLeaves
     operands: tuple[Margin, ...]
@@ -170,7 +169,7 @@ def _try(
     if ran is None:
         return None
     operands = (o for each in watch.operands.values() for o in each)
-    return GradientPass(watch, arrays, leaves, tuple(operands))
+    return GradientPass(arrays, leaves, tuple(operands))
 
 
 class _Climb:

@@ -151,9 +151,10 @@ class SizeSearch:
                     if n in numbers
                 }
                 arrays = self.inputs.draw(known, sizes, ("path",), IN_ORDER)
-                kept = self.drafts.kept.of(arrays, sizes, longer=True)
-                if kept is not None:
-                    yield self.drafts.case(("path", sizes_label(sizes)), *kept)
+                for case in self.drafts.told(
+                    ("path", sizes_label(sizes)), arrays, sizes, longer=True
+                ):
+                    yield case
                     return
 
 

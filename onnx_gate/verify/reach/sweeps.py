@@ -18,7 +18,6 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.around import columns_of
 from onnx_gate.verify.reach.crossings import ALL, GRID, Crossings, Lines, crossings
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.sites import MOST_ROWS
 from onnx_gate.verify.reach.stack import Stack
 
 # A year, a day and a second: no more coordinates than that follow each other.
@@ -44,7 +43,7 @@ class Sweeps:
         names = [n for n in self.known if n in self.stack.axes and self.bases[n][:1].size]
         for name in names:
             # Of small domains each value has come already, but next to a limit others may go on.
-            few = self._is_few(self.known[name])
+            few = self.known[name].is_small
             if few and (self.stack.passes or len(names) == 1):
                 continue
             found = self._swept(self.bases, name)
@@ -93,7 +92,3 @@ class Sweeps:
             pairs += itertools.islice(each, self.rows // 2 // GRID)
         of, column = np.array(pairs, np.int64).T
         return Lines(bases, name, of, column)
-
-    @staticmethod
-    def _is_few(domain: Domain) -> bool:
-        return not domain.is_float and domain.high - domain.low < MOST_ROWS
