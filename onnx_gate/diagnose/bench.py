@@ -72,7 +72,6 @@ class Twice:
 class Fresh:
     """A new export of the module; ``program`` is what torch.export's program says on the case."""
 
-    exporter: str
     path: Path = Path()
     inputs: Mapping[str, str] = field(default_factory=dict)
     program: Answer | None = None

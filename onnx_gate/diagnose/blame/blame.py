@@ -59,7 +59,6 @@ def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
         evidence=tuple(search.evidence),
         program_agrees=search.program_agrees,
         plain_agrees=search.plain_agrees,
-        evaluator_agrees=search.evaluator_agrees,
         pictures=search.pictures,
     ).marked()
 

@@ -15,9 +15,8 @@ class BlameResult:
     be made; ``None`` where none did. ``fused_by`` names ONNX Runtime's optimiser where the blame is on one.
     ``program_agrees`` and ``plain_agrees`` say whether torch.export's program, and ONNX Runtime
     with optimisations off, agree with PyTorch; ``None`` where that is not known.
-    ``evaluator_agrees`` says the same of ONNX's reference evaluator. ``pictures`` are of the check.
-    ``cause`` is what an experiment singled out, ``likely`` what is known to differ where none does,
-    ``remedy`` what to do about this very fault.
+    ``pictures`` are of the check. ``cause`` is what an experiment singled out, ``likely`` what is known to
+    differ where none does, ``remedy`` what to do about this very fault.
     """
 
     blame: Blame
@@ -30,7 +29,6 @@ class BlameResult:
     remedy: str = ""
     program_agrees: bool | None = None
     plain_agrees: bool | None = None
-    evaluator_agrees: bool | None = None
     pictures: Pictures | None = None
 
     def marked(self) -> BlameResult:

@@ -111,7 +111,7 @@ def export_again(
     """Export the module again into a folder of its own."""
     example = bench.example()
     if example is None:
-        return Fresh(exporter, failed="the example of the export cannot be drawn again")
+        return Fresh(failed="the example of the export cannot be drawn again")
     subject = bench.subject
     folder = Path(tempfile.mkdtemp(prefix="fresh-", dir=subject.folder))
     spec = replace(subject.spec, onnx=None, export=ExportSpec(exporter, opset, optimize=optimize))
@@ -129,10 +129,10 @@ def export_again(
                 )
             except Refusal as error:
                 program = Answer(refused=str(error))
-        return Fresh(exporter, exported.path, joined, program)
+        return Fresh(exported.path, joined, program)
 
     fresh, trouble = bench.apart(work, EXPORT)
-    return fresh if fresh is not None else Fresh(exporter, failed=trouble)
+    return fresh if fresh is not None else Fresh(failed=trouble)
 
 
 def run_program(

@@ -45,7 +45,7 @@ def of_dtype(chain: Chain, final: Answer) -> BlameResult | None:
     with TemporaryDirectory(dir=subject.folder) as folder:
         path = Path(folder, "float32.onnx")
         onnx.save(model, str(path))
-        fresh = Fresh("", path, subject.graph_inputs)
+        fresh = Fresh(path, subject.graph_inputs)
         arrays = _wide(subject.arrays)
         engine = subject.runtime if short else PLAIN
         answer = chain.bench.runtime(engine, arrays, fresh)

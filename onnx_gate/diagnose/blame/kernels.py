@@ -44,7 +44,6 @@ class Suspect:
 
     name: str
     op_type: str
-    error: float
     answer: Answer
 
 
@@ -98,8 +97,8 @@ class _Audit:
         nodes = [node for node in self.graph.nodes if node.op_type != "Constant"]
         differing = sorted(self._differing(nodes), key=lambda item: -item[1])
         suspects = [
-            Suspect(node.proto.name or node.outputs[0], node.op_type, error, self._without(values))
-            for node, error, values in differing[:TRIED]
+            Suspect(node.proto.name or node.outputs[0], node.op_type, self._without(values))
+            for node, _, values in differing[:TRIED]
         ]
         first = {each.op_type: each for each in reversed(self.refused)}
         kinds = tuple(first[kind] for kind in sorted(first))

@@ -206,7 +206,6 @@ class Staged:
     """
 
     def __init__(self, module: nn.Module, paths: Sequence[str]) -> None:
-        self.module = module
         self.blocks = {path: module.get_submodule(path) for path in paths}
         self.returned: dict[str, int] = {}
         self.inside: dict[str, int] = {}
