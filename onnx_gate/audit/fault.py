@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import onnx
@@ -44,7 +44,7 @@ class Seeding:
     ``edit`` makes it wrong: both are pure.
     """
 
-    operands: Callable[[FlatGraph, int], Iterable[int]]
+    operands: Callable[[FlatGraph, Any], Iterable[int]]
     edit: Edits
 
 
@@ -63,12 +63,11 @@ class Fault:
 
     def sites(self, graph: FlatGraph) -> Iterator[FaultSite]:
         """Yield every place of a graph at which this can happen, in each of its sizes."""
+        asked: list[tuple[int, Any]] = list(enumerate(graph.fed))
         if self.operators:
-            indices = [i for i, n in enumerate(graph.nodes) if n.op_type in self.operators]
-        else:
-            indices = list(range(len(graph.fed)))
-        for index in indices:
-            for operand in self.seeding.operands(graph, index):
+            asked = [(n.index, n.proto) for n in graph.nodes if n.op_type in self.operators]
+        for index, each in asked:
+            for operand in self.seeding.operands(graph, each):
                 for size in self.sizes:
                     yield FaultSite(index, operand, size)
 
@@ -78,7 +77,7 @@ class Fault:
         return self.seeding.edit(graph, site, np.random.default_rng(key))
 
 
-def whole(graph: FlatGraph, index: int) -> Iterable[int]:
+def whole(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     """A node can be wrong in one way."""
     return (0,)
 

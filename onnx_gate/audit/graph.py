@@ -43,10 +43,6 @@ class FlatGraph(Graph):
         self.model, self.fed, self.sizes = model, tuple(fed), dict(sizes or {})
         self._shapes = shapes(model)
 
-    def beside(self, index: int, other: int) -> bool:
-        """Return whether two nodes are in the same body, where each can read what the other does."""
-        return self.nodes[index].within is self.nodes[other].within
-
     def is_stored(self, name: str) -> bool:
         """Return whether a value is in the file."""
         return name in self.constants

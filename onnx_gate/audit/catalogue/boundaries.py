@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 from onnx import helper
 
 from onnx_gate.audit.catalogue.wiring import stored_rows
@@ -26,8 +27,8 @@ def _other_at_equals(graph: FlatGraph, site: FaultSite, random: np.random.Genera
     return in_place(site, new, f"it is {new.op_type}, which is another where both are equal")
 
 
-def _limits(graph: FlatGraph, index: int) -> Iterator[int]:
-    for operand, name in enumerate(graph.nodes[index].proto.input):
+def _limits(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
+    for operand, name in enumerate(node.input):
         if name and graph.is_stored(name) and graph.count(name) == 1:
             array = graph.array(name)
             if array.dtype.kind in "iuf" and abs(float(array.reshape(-1)[0])) < 1e6:

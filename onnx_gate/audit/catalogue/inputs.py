@@ -32,38 +32,35 @@ def _image_axis(each: GraphInput) -> int | None:
     return len(shape) - 1 if shape[-1] == _CHANNELS else None
 
 
-def _images(graph: FlatGraph, index: int) -> Iterable[int]:
-    axis = _image_axis(graph.fed[index])
+def _images(graph: FlatGraph, each: GraphInput) -> Iterable[int]:
+    axis = _image_axis(each)
     return () if axis is None else (axis,)
 
 
-def _float_images(graph: FlatGraph, index: int) -> Iterable[int]:
-    return _images(graph, index) if graph.fed[index].spec.dtype in FLOATS else ()
+def _float_images(graph: FlatGraph, each: GraphInput) -> Iterable[int]:
+    return _images(graph, each) if each.spec.dtype in FLOATS else ()
 
 
-def _sequences(graph: FlatGraph, index: int) -> Iterable[int]:
+def _sequences(graph: FlatGraph, each: GraphInput) -> Iterable[int]:
     """A mask of positions that another input has beside it."""
-    each = graph.fed[index]
     if not masks_positions(each.declared, each.spec):
         return ()
     alike = [o for o in graph.fed if o is not each and o.spec.shape == each.spec.shape]
     return (0,) if alike else ()
 
 
-def _masks(graph: FlatGraph, index: int) -> Iterable[int]:
-    each = graph.fed[index]
+def _masks(graph: FlatGraph, each: GraphInput) -> Iterable[int]:
     return (0,) if is_mask(each.spec) or masks_positions(each.declared, each.spec) else ()
 
 
-def _tokens(graph: FlatGraph, index: int) -> Iterable[int]:
-    spec = graph.fed[index].spec
+def _tokens(graph: FlatGraph, each: GraphInput) -> Iterable[int]:
+    spec = each.spec
     wide = spec.range is not None and spec.range[1] - spec.range[0] >= _VOCABULARY
     return (0,) if wide and not spec.dtype.startswith(("float", "bfloat")) else ()
 
 
-def _caches(graph: FlatGraph, index: int) -> Iterable[int]:
+def _caches(graph: FlatGraph, each: GraphInput) -> Iterable[int]:
     """The axis of positions of a cache: the dynamic one of four that is not the first."""
-    each = graph.fed[index]
     named = each.declared.rpartition(".")[2] in ("key", "value") or "past" in each.declared
     dynamic = [i for i, size in enumerate(each.spec.shape) if i and isinstance(size, str)]
     return dynamic[:1] if named and len(each.spec.shape) > 2 else ()

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import helper
 
 from onnx_gate.audit.edit import Edit
@@ -37,9 +38,8 @@ def _epsilon(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> 
     return in_place(site, with_attribute(node, "epsilon", value * site.size), words)
 
 
-def _added_epsilons(graph: FlatGraph, index: int) -> Iterable[int]:
+def _added_epsilons(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     """The operand of an addition that looks like a norm's epsilon; a norm's node has its own."""
-    node = graph.nodes[index].proto
     if node.op_type != "Add":
         yield 0
         return
@@ -49,17 +49,17 @@ def _added_epsilons(graph: FlatGraph, index: int) -> Iterable[int]:
             yield operand
 
 
-def _rank(graph: FlatGraph, index: int) -> int:
-    return len(graph.dims(graph.nodes[index].proto.input[0]) or ())
+def _rank(graph: FlatGraph, node: onnx.NodeProto) -> int:
+    return len(graph.dims(node.input[0]) or ())
 
 
-def _matrix(graph: FlatGraph, index: int) -> Iterable[int]:
-    return (0,) if _rank(graph, index) > 1 else ()
+def _matrix(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
+    return (0,) if _rank(graph, node) > 1 else ()
 
 
 def _axis(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
-    node, rank = graph.nodes[site.index].proto, _rank(graph, site.index)
-    old = attribute(node, "axis", 0 if node.op_type.startswith("Arg") else -1) % rank
+    node = graph.nodes[site.index].proto
+    old = attribute(node, "axis", 0 if node.op_type.startswith("Arg") else -1) % _rank(graph, node)
     new = old - 1 if old else 1
     return in_place(site, with_attribute(node, "axis", new), f"its axis is {new} instead of {old}")
 
@@ -71,8 +71,7 @@ def _slope(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Ed
     return in_place(site, with_attribute(node, "alpha", new), f"its slope is {new:g}, not {old:g}")
 
 
-def _finite_bounds(graph: FlatGraph, index: int) -> Iterator[int]:
-    node = graph.nodes[index].proto
+def _finite_bounds(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     for operand, name in enumerate(node.input):
         value = graph.scalar(name)
         if operand and value is not None and abs(value) < 1e6:
@@ -87,8 +86,7 @@ def _bound(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Ed
     return replaced(graph, site, np.full_like(array, new), f"its {side} bound is {new:g}")
 
 
-def _scalars(graph: FlatGraph, index: int) -> Iterator[int]:
-    node = graph.nodes[index].proto
+def _scalars(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     for operand, name in enumerate(node.input):
         others = [n for i, n in enumerate(node.input) if i != operand]
         if graph.is_float(name) and graph.count(name) == 1 and all(map(graph.is_computed, others)):
@@ -124,23 +122,23 @@ def _largest(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> 
     return in_place(site, node, "it takes the largest, not the mean")
 
 
-def _constant_axes(graph: FlatGraph, index: int) -> Iterable[int]:
+def _constant_axes(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     """The stored axes of a reduction, all of which have one before them."""
-    names = graph.nodes[index].proto.input[1:2]
+    names = node.input[1:2]
     stored = [name for name in names if graph.is_stored(name) and graph.count(name)]
-    rank = _rank(graph, index)
+    rank = _rank(graph, node)
     return [1 for name in stored if rank and np.all(graph.array(name) % rank > 0)]
 
 
 def _axes_before(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
-    array = graph.array(graph.nodes[site.index].proto.input[1])
-    old, new = (sorted((array % _rank(graph, site.index) - n).tolist()) for n in (0, 1))
+    node = graph.nodes[site.index].proto
+    array = graph.array(node.input[1])
+    old, new = (sorted((array % _rank(graph, node) - n).tolist()) for n in (0, 1))
     return replaced(graph, site, np.asarray(new), f"its axes are {new}, not {old}")
 
 
-def _swapped_axes(graph: FlatGraph, index: int) -> Iterator[int]:
+def _swapped_axes(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     """Axes of a transposition that could be left where they are, as a reshape comes next."""
-    node = graph.nodes[index].proto
     perm = attribute(node, "perm") or ()
     readers = graph.readers.get(node.output[0], [])
     if readers and all(each.op_type == "Reshape" for each in readers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import onnx
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import FaultSite, Seeding, exchanged_attribute, whole
@@ -18,8 +19,8 @@ _GATED = (1, 2, 3)
 _STATES = (5, 6)
 
 
-def _stored_gates(graph: FlatGraph, index: int) -> Iterable[int]:
-    names = [name for name in graph.nodes[index].proto.input[1:4] if name]
+def _stored_gates(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
+    names = [name for name in node.input[1:4] if name]
     return (0,) if all(map(graph.is_float, names)) else ()
 
 
@@ -41,13 +42,12 @@ def _reorder(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> 
     )
 
 
-def _one_way(graph: FlatGraph, index: int) -> Iterable[int]:
-    way = attribute(graph.nodes[index].proto, "direction", "forward")
+def _one_way(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
+    way = attribute(node, "direction", "forward")
     return (0,) if way in ("forward", "reverse") else ()
 
 
-def _given_states(graph: FlatGraph, index: int) -> Iterator[int]:
-    node = graph.nodes[index].proto
+def _given_states(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     for operand in _STATES[: 2 if node.op_type == "LSTM" else 1]:
         name = node.input[operand] if operand < len(node.input) else ""
         if name and not graph.is_stored(name):

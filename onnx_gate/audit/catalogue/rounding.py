@@ -13,9 +13,8 @@ from onnx_gate.audit.fault import Edits, FaultSite, Seeding
 from onnx_gate.audit.graph import FlatGraph
 
 
-def _floats(graph: FlatGraph, index: int) -> Iterable[int]:
+def _floats(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     """A product of float32 values."""
-    node = graph.nodes[index].proto
     stored = [name for name in node.input if graph.is_float(name)]
     types = {graph.array(name).dtype.name for name in stored if graph.count(name) < 1 << 20}
     return (0,) if types <= {"float32"} and node.output[0] not in graph.outputs else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import onnx
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import FaultSite, Seeding, exchanged_attribute, in_place
@@ -15,19 +16,18 @@ from onnx_gate.graph.walk import attribute
 
 def _unlike(
     name: str, default: object, value: object, mode: str | None = None
-) -> Callable[[FlatGraph, int], Iterable[int]]:
+) -> Callable[[FlatGraph, onnx.NodeProto], Iterable[int]]:
     """A node whose attribute is not ``value`` already (a Resize in ``mode``)."""
 
-    def operands(graph: FlatGraph, index: int) -> Iterable[int]:
-        node = graph.nodes[index].proto
+    def operands(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
         fits = mode is None or attribute(node, "mode", "nearest") == mode
         return (0,) if fits and attribute(node, name, default) != value else ()
 
     return operands
 
 
-def _padded(graph: FlatGraph, index: int) -> Iterable[int]:
-    pads = attribute(graph.nodes[index].proto, "pads") or ()
+def _padded(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
+    pads = attribute(node, "pads") or ()
     return [axis for axis in range(len(pads) // 2) if pads[axis] > 0]
 
 
@@ -47,16 +47,15 @@ def _include_pad(graph: FlatGraph, site: FaultSite, random: np.random.Generator)
     return in_place(site, with_attribute(node, "count_include_pad", new), words)
 
 
-def _any_padded(graph: FlatGraph, index: int) -> Iterable[int]:
-    return (0,) if any(attribute(graph.nodes[index].proto, "pads") or ()) else ()
+def _any_padded(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
+    return (0,) if any(attribute(node, "pads") or ()) else ()
 
 
-def _mode(graph: FlatGraph, index: int) -> Iterable[int]:
-    return (0,) if attribute(graph.nodes[index].proto, "mode", "constant") != "constant" else ()
+def _mode(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
+    return (0,) if attribute(node, "mode", "constant") != "constant" else ()
 
 
-def _single(graph: FlatGraph, index: int) -> Iterable[int]:
-    node = graph.nodes[index].proto
+def _single(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     plain = len([name for name in node.output if name]) == 1
     return (0,) if plain and not attribute(node, "ceil_mode", 0) else ()
 

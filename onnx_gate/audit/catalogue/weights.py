@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Edits, FaultSite, Seeding, replaced
@@ -17,30 +18,28 @@ from onnx_gate.runtimes.base import Array
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
-def product_weights(graph: FlatGraph, index: int) -> Iterator[int]:
+def product_weights(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     """Yield the operands of a product that are stored matrices or kernels."""
-    node = graph.nodes[index].proto
     for operand, name in enumerate(node.input[: 3 if node.op_type in _RECURRENT else 2]):
         if graph.is_float(name) and len(graph.dims(name) or ()) > 1:
             yield operand
 
 
-def stored_values(graph: FlatGraph, index: int) -> Iterator[int]:
+def stored_values(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     """Yield the operands that are stored and of more than one element."""
-    for operand, name in enumerate(graph.nodes[index].proto.input):
+    for operand, name in enumerate(node.input):
         if graph.is_float(name) and graph.count(name) > 1:
             yield operand
 
 
-def _square(graph: FlatGraph, index: int) -> Iterator[int]:
-    for operand in product_weights(graph, index):
-        dims = graph.dims(graph.nodes[index].proto.input[operand]) or ()
+def _square(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
+    for operand in product_weights(graph, node):
+        dims = graph.dims(node.input[operand]) or ()
         if dims[-1] == dims[-2] and dims[-1] != 1:
             yield operand
 
 
-def _biases(graph: FlatGraph, index: int) -> Iterator[int]:
-    node = graph.nodes[index].proto
+def _biases(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     operands = (0, 1) if node.op_type == "Add" else (3,) if node.op_type in _RECURRENT else (2,)
     for operand in operands:
         if operand >= len(node.input) or not graph.is_float(node.input[operand]):
@@ -51,22 +50,22 @@ def _biases(graph: FlatGraph, index: int) -> Iterator[int]:
             yield operand
 
 
-def _alike(graph: FlatGraph, index: int) -> Iterator[int]:
+def _alike(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     """A weight with a later one of its shape."""
-    for operand in product_weights(graph, index):
-        if _next_alike(graph, index, operand) is not None:
+    for operand in product_weights(graph, node):
+        if _next_alike(graph, node, operand) is not None:
             yield operand
 
 
-def _next_alike(graph: FlatGraph, index: int, operand: int) -> tuple[int, int] | None:
-    name = graph.nodes[index].proto.input[operand]
-    for later in range(index + 1, len(graph.nodes)):
-        alike = graph.nodes[later].proto.op_type == graph.nodes[index].proto.op_type
-        if alike and graph.beside(index, later):
-            for other in product_weights(graph, later):
-                candidate = graph.nodes[later].proto.input[other]
+def _next_alike(graph: FlatGraph, node: onnx.NodeProto, operand: int) -> tuple[int, int] | None:
+    name, own = node.input[operand], graph.producer[next(filter(None, node.output))]
+    for later in graph.nodes[own.index + 1 :]:
+        # In one body each can read what the other does.
+        if later.op_type == own.op_type and later.within is own.within:
+            for other in product_weights(graph, later.proto):
+                candidate = later.proto.input[other]
                 if candidate != name and graph.dims(candidate) == graph.dims(name):
-                    return later, other
+                    return later.index, other
     return None
 
 
@@ -133,9 +132,10 @@ def _without_channel(array: Array, size: float, random: np.random.Generator) -> 
 
 
 def _exchange(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
-    other = _next_alike(graph, site.index, site.operand)
+    first = graph.nodes[site.index].proto
+    other = _next_alike(graph, first, site.operand)
     assert other is not None
-    first, second = graph.nodes[site.index].proto, graph.nodes[other[0]].proto
+    second = graph.nodes[other[0]].proto
     mine, theirs = first.input[site.operand], second.input[other[1]]
     return Edit(
         "its weight and the next one of the same shape are exchanged",
@@ -147,8 +147,7 @@ def _exchange(graph: FlatGraph, site: FaultSite, random: np.random.Generator) ->
     )
 
 
-def _statistics(graph: FlatGraph, index: int) -> Iterable[int]:
-    node = graph.nodes[index].proto
+def _statistics(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     return (4,) if len(node.input) > 4 and graph.is_float(node.input[4]) else ()
 
 

@@ -21,8 +21,7 @@ _FILL = -1e3
 _ENDLESS = 1 << 30
 
 
-def _index_constant(graph: FlatGraph, index: int) -> Iterable[int]:
-    node = graph.nodes[index].proto
+def _index_constant(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     stored = graph.is_stored(node.input[1]) and 0 < graph.count(node.input[1]) < 1 << 16
     return (1,) if stored else ()
 
@@ -40,9 +39,8 @@ def _next_index(graph: FlatGraph, site: FaultSite, random: np.random.Generator) 
     return replaced(graph, site, other, f"its index is {_shown(other)}, not {_shown(array)}")
 
 
-def stored_rows(graph: FlatGraph, index: int) -> Iterable[int]:
+def stored_rows(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     """Yield the operand of a node that is a stored table."""
-    node = graph.nodes[index].proto
     name = node.input[0]
     dims = graph.dims(name)
     return (0,) if graph.is_float(name) and dims is not None and len(dims) == 2 else ()
@@ -54,8 +52,7 @@ def _rolled(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> E
     return replaced(graph, site, np.roll(array, 1, axis=0), words)
 
 
-def _slice_ends(graph: FlatGraph, index: int) -> Iterator[int]:
-    node = graph.nodes[index].proto
+def _slice_ends(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     for operand in (1, 2):
         if len(node.input) > operand and graph.is_stored(node.input[operand]):
             array = graph.array(node.input[operand])
@@ -84,14 +81,12 @@ def _triangle(graph: FlatGraph, site: FaultSite, random: np.random.Generator) ->
     return Edit(words, nodes={site.index: (new,)}, tensors={name: value})
 
 
-def _known_diagonal(graph: FlatGraph, index: int) -> Iterable[int]:
-    node = graph.nodes[index].proto
+def _known_diagonal(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     return (0,) if len(node.input) < 2 or graph.is_stored(node.input[1]) else ()
 
 
-def _residual(graph: FlatGraph, index: int) -> Iterator[int]:
+def _residual(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     """The operands of an addition of two computed values, either of which can be forgotten."""
-    node = graph.nodes[index].proto
     shapes = [graph.dims(name) for name in node.input]
     if all(map(graph.is_computed, node.input)) and shapes[0] == shapes[1]:
         yield from (0, 1)
@@ -104,9 +99,8 @@ def _drop(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edi
     return in_place(site, new, "one of the two values that it adds is left out")
 
 
-def _unordered(graph: FlatGraph, index: int) -> Iterable[int]:
+def _unordered(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     """A node whose first two operands can be exchanged without another shape."""
-    node = graph.nodes[index].proto
     operands = node.input[-2:] if node.op_type == "Where" else node.input[:2]
     if len(operands) < 2:
         return ()
@@ -125,9 +119,8 @@ def _exchange(graph: FlatGraph, site: FaultSite, random: np.random.Generator) ->
     return in_place(site, new, "two of its operands are exchanged")
 
 
-def _fill(graph: FlatGraph, index: int) -> Iterator[int]:
+def _fill(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     """The branch of a Where that fills what is masked."""
-    node = graph.nodes[index].proto
     for operand in (1, 2):
         value = graph.scalar(node.input[operand])
         if value is not None and value < _FILL:
@@ -145,9 +138,8 @@ def _unmask(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> E
     return in_place(site, with_input(node, site.operand, other), words)
 
 
-def _asked_sizes(graph: FlatGraph, index: int) -> Iterable[int]:
+def _asked_sizes(graph: FlatGraph, node: onnx.NodeProto) -> Iterable[int]:
     """A Shape node that asks for a dynamic dimension of an input."""
-    node = graph.nodes[index].proto
     dims = graph.dims(node.input[0])
     known = {each.name for each in graph.fed}
     if node.input[0] not in known or dims is None:
@@ -175,9 +167,9 @@ def _bake(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edi
     )
 
 
-def _output_pairs(graph: FlatGraph, index: int) -> Iterator[int]:
+def _output_pairs(graph: FlatGraph, node: onnx.NodeProto) -> Iterator[int]:
     """Outputs, of which this node makes the first, that another output of its form follows."""
-    made = list(graph.nodes[index].proto.output)
+    made = list(node.output)
     for position, name in enumerate(graph.outputs[:-1]):
         other = graph.outputs[position + 1]
         form = {v.name: v.type.tensor_type for v in graph.model.graph.output}
