@@ -16,7 +16,7 @@ from onnx_gate.manifest import Feed, InputSpec, ModelSpec, StepsSpec, Tolerance
 from onnx_gate.report.model import Check, Metrics
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.reach.onwards import further_steps
+from onnx_gate.verify.reach.size_search import further_steps
 from onnx_gate.verify.steps.feedback import chosen, feedback_of
 from onnx_gate.verify.steps.measured_steps import Step, fold
 from onnx_gate.verify.steps.trajectory import steps_answered

@@ -20,8 +20,7 @@ from onnx_gate.verify.blocks.at_operators import compared_inside
 from onnx_gate.verify.blocks.block_steps import CaseSteps, go_through
 from onnx_gate.verify.blocks.carried import Carried, fed
 from onnx_gate.verify.blocks.in_a_row import behind_hidden
-from onnx_gate.verify.blocks.key import BlockKeys
-from onnx_gate.verify.blocks.known import KnownBlock, all_pass
+from onnx_gate.verify.blocks.known import BlockKeys, KnownBlock, all_pass
 from onnx_gate.verify.blocks.memory import give_back
 from onnx_gate.verify.blocks.pairs import PairRun, pair_name
 from onnx_gate.verify.blocks.pieces import BlockStage

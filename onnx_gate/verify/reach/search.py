@@ -31,7 +31,6 @@ from onnx_gate.verify.reach.every import Every
 from onnx_gate.verify.reach.every_size import Answers
 from onnx_gate.verify.reach.file_sides import DecidingFile, found_in
 from onnx_gate.verify.reach.margins import ORDERINGS
-from onnx_gate.verify.reach.missing import missing, strewn
 from onnx_gate.verify.reach.own_lines import OwnLines
 from onnx_gate.verify.reach.passes import CASES, CHEAP, MOST, PLAIN, in_turn, told
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, OWED, Purse
@@ -40,7 +39,7 @@ from onnx_gate.verify.reach.sites import DecisionSite, parts_of
 from onnx_gate.verify.reach.size_search import SizeSearch
 from onnx_gate.verify.reach.stack import Stack, moved
 from onnx_gate.verify.reach.sweeps import Sweeps
-from onnx_gate.verify.reach.values import WAYS
+from onnx_gate.verify.reach.values import WAYS, missing, strewn
 from onnx_gate.verify.reach.watcher import Watcher
 
 # So many seconds where tables have rows that are far from all others.

@@ -1,24 +1,39 @@
-"""Cases of other sizes: those that a file, the code and decisions name, and the longest that there are."""
+"""Cases of other sizes: those that a file, the code and decisions name, and the longest that there are.
+
+And of more calls in a row than the manifest asks for: to beyond what the code names, or to what they show.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.values.steps import MAX_STEPS
+from onnx_gate.runtimes.base import Outputs
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
+from onnx_gate.verify.reach.cost import SIDES
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drafts import Drafts
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.every_size import Answers, EverySize
 from onnx_gate.verify.reach.growth import Growth
-from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.purse import OWED, Purse
-from onnx_gate.verify.reach.sizes import distant_sizes, further_sizes, grown, named_by_decisions
+from onnx_gate.verify.reach.sizes import (
+    LARGER,
+    distant_sizes,
+    further_sizes,
+    grown,
+    named_by_decisions,
+)
 from onnx_gate.verify.reach.values import IN_ORDER, WAYS
+from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reach.watcher import Watcher
+from onnx_gate.verify.steps.feedback import Arrays
+from onnx_gate.verify.steps.trajectory import steps_answered, steps_of
 
 # The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
 _ALIKE = 2**7 - 1
@@ -162,3 +177,61 @@ def domains_at(spec: ModelSpec, watcher: Watcher, sizes: Sizes) -> dict[str, Dom
     """Return what may be drawn for each input at some sizes, with the numbers that were met."""
     constants = (*watcher.constants, *watcher.limits_of_inputs)
     return domains(spec, sizes, watcher.hulls, constants, watcher.masks, watcher.divisors)
+
+
+def further_steps(
+    spec: ModelSpec, numbers: Iterable[int], least: float
+) -> Iterator[tuple[int, float]]:
+    """Yield how many steps may show more, the most first, and which seconds each may take in any case.
+
+    Two beyond a number that is named, as a buffer of so many places begins anew there; and some times as
+    many as the manifest's. None where a tolerance was chosen for those: what is off adds up.
+    """
+    if spec.steps is None or not spec.by_rounding:
+        return
+    counts = [(n + 2, least) for n in sorted(set(numbers), reverse=True)]
+    counts += [(times * spec.steps.count + 1, 0.0) for times in reversed(LARGER)]
+    yield from (each for each in counts if spec.steps.count < each[0] <= MAX_STEPS)
+
+
+def onwards(
+    spec: ModelSpec, watcher: Watcher, numbers: Iterable[int], purse: Purse, least: float
+) -> int:
+    """Return how many steps the purse's base is to begin, 0 where no more than the manifest's.
+
+    ``least`` are the seconds that it may take to where a number is named, or something is shown.
+    """
+    if spec.steps is None or not spec.by_rounding:
+        return 0
+    with purse.least(least):
+        shown = _showing(spec, watcher, purse)
+    for number, seconds in further_steps(spec, {*numbers, shown}, least):
+        with purse.least(seconds):
+            if purse.takes(number * (SIDES + 1)):
+                found = steps_answered(spec, watcher.eager, purse.base, number)
+                return found if found > spec.steps.count else 0
+    return 0
+
+
+def _showing(spec: ModelSpec, watcher: Watcher, purse: Purse) -> int:
+    """Return the last step at which a decision is on a side that none has shown, 0 where there is none.
+
+    What is carried on may come to a limit after a hundred steps, and none of a few be near it.
+    """
+    left = {site: {*seen.left(site)} for site, seen in watcher.seen.items() if not site.has_rows}
+    last, watch = 0, Watch(watcher)
+
+    def ask(arrays: Arrays) -> Outputs:
+        nonlocal watch
+        watch = Watch(watcher)
+        return watcher.eager.run(arrays, mode=watch)
+
+    for number in islice(steps_of(spec, purse.base, ask), MAX_STEPS):
+        for site, seen in watch.seen.items():
+            own = left.get(watcher.known_as(site), set())
+            if own & seen.sides:
+                own -= seen.sides
+                last = number
+        if not any(left.values()) or not purse.takes(1.0):
+            break
+    return last
