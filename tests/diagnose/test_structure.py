@@ -182,6 +182,28 @@ def test_two_operators_in_the_other_order_are_told(tmp_path: Path) -> None:
     assert told == "Add stands before Mul in the file, and with Mul first it agrees with PyTorch"
 
 
+class Dense(nn.Module):
+    def __init__(self, times: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.times = nn.Linear(WIDTH, WIDTH), times
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y if self.times == 1.0 else y * self.times
+
+
+def test_what_does_nothing_to_zeros_has_no_place_in_an_order(tmp_path: Path) -> None:
+    """A product of zeros is zeros, so that a layer behind it makes its bias, as PyTorch does."""
+
+    def exporter(module: nn.Module, example: Tensor, path: Path) -> None:
+        torch.onnx.export(Dense(1.004).eval(), (example,), str(path), dynamo=False)
+
+    subject = make(tmp_path, Dense(), np.zeros((3, WIDTH), np.float32), exporter=exporter)
+    told = single_out(subject, localize(subject), 60).told
+    assert "of Mul is 1.004, and with 1 it agrees" in told
+
+
 def cast_at_the_end(model: onnx.ModelProto) -> None:
     """Hand the output over in half precision, as some scripts do after the export."""
     output = model.graph.output[0]

@@ -55,6 +55,8 @@ def _made(
         read = divergence.runner.value(name, result.values)
         middle = run(then, {**result.values, between: read}).get(end)
         made = run(first, {**result.values, name: middle}).get(between)
+        if agree(middle, read) or agree(made, middle):
+            continue  # where one of them does nothing it has no place in an order
         for traced in result.trace.find(made):
             if traced.distinctive and traced.depends_on_input and not agree(own, traced.array):
                 return traced
