@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
 from onnx_gate.report.story.summary import ERRORS, value_and_limit
+from onnx_gate.verify.judge.criteria import top_agreement
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
 from onnx_gate.verify.reference.answers import Derived, IndexSource, OtherAnswer, Searched
@@ -275,6 +276,15 @@ def test_choices_that_are_all_below_are_no_rounding() -> None:
     alone = verdict(best - 1, best, traced=Searched(origin, tuple(map(unchosen, searched.moved))))
     assert alone.lean is not None
     assert alone.lean.systematic is None
+
+
+def test_the_element_that_is_shown_is_one_that_was_picked_instead() -> None:
+    expected, actual = f32(1, 2, 3, 9, 8, 7), f32(1, 2, 3, 9, 8, 8.5)
+    rows = actual.reshape(2, 3), expected.reshape(2, 3)
+    assert top_agreement(*rows, 1) == (1.0, -1)
+    assert top_agreement(*rows, 2) == (0.5, 5)
+    nothing = np.full((1, 2), np.nan, np.float32)
+    assert top_agreement(nothing, nothing, 2) == (0.0, 0)
 
 
 def unchosen(source: IndexSource) -> IndexSource:

@@ -118,7 +118,7 @@ def _agreement(key: Limit, name: str, value: float, least: float, index: int = -
 
 
 def top_agreement(actual: Array, expected: Array, k: int) -> tuple[float, int]:
-    """Return the share of rows with the same ``k`` largest entries, and a row's index that lacks it.
+    """Return the share of rows with the same ``k`` largest entries, and the index of one that is not.
 
     A row is everything along the last axis. Ties are judged by value: a row agrees where what the
     candidate picks is, in PyTorch's numbers, as large as what PyTorch picks.
@@ -128,12 +128,17 @@ def top_agreement(actual: Array, expected: Array, k: int) -> tuple[float, int]:
     rows_e = expected.reshape(-1, expected.shape[-1] if expected.ndim else 1)
     rows_a = actual.reshape(rows_e.shape)
     k = min(k, rows_e.shape[1])
-    picked_e = np.sort(np.take_along_axis(rows_e, _largest(rows_e, k), axis=1), axis=1)
-    picked_a = np.sort(np.take_along_axis(rows_e, _largest(rows_a, k), axis=1), axis=1)
+    largest_e, largest_a = _largest(rows_e, k), _largest(rows_a, k)
+    picked_e = np.sort(np.take_along_axis(rows_e, largest_e, axis=1), axis=1)
+    picked_a = np.sort(np.take_along_axis(rows_e, largest_a, axis=1), axis=1)
     same = np.all(picked_a == picked_e, axis=1)
-    wrong = np.flatnonzero(~same)
-    index = int(wrong[0]) * rows_e.shape[1] if wrong.size else -1
-    return float(np.mean(same)), index
+    if same.all():
+        return 1.0, -1
+    row = int(np.argmin(same))
+    # Of a row with NaN among its largest both sides may have picked the same places.
+    others = np.setdiff1d(largest_a[row], largest_e[row])
+    place = int(others[0]) if others.size else int(largest_a[row, 0])
+    return float(np.mean(same)), row * rows_e.shape[1] + place
 
 
 def _largest(rows: Array, k: int) -> Array:
