@@ -16,7 +16,7 @@ from onnx_gate.verify.stopwatch import Clock
 Together = Callable[[Sequence[int]], list[tuple[Array, ...] | None]]
 # The judge asks for a few, and for more of them. Here loading takes longer than computing, and what is
 # computed beside is for nothing at most three times.
-_AT_ONCE = tuple(group for group in GROUPS if group >= FEW)
+_AT_ONCE = (FEW, 2 * FEW, GROUPS[-1])
 
 
 class TogetherReference(CaseReference):

@@ -38,7 +38,7 @@ FLOOR = {"float64": 10.0, "float32": 10.0, "float16": 2.0, "bfloat16": 2.0}
 # How many runs there are after each group of them. Of outputs of some ten numbers one is mostly
 # enough, of a thousand two or three; with 4 of them 117 of 130 correct architectures were within their
 # limits, with 16 all but those whose operators cannot be watched.
-GROUPS = (1, 2, 3, 4, 8, 16)
+GROUPS = (1, 2, 3, 4, 5, 6, 8, 16)
 # No more runs are made where no element uses more of its limit: what is near it is told by all runs.
 # Of 34 cases of an encoder beyond the floor 30 end so after one run, and 31 would at the limit itself.
 SURE = 0.75
