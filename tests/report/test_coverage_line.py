@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onnx_gate.report.model.result import UnknownWeight, Weights
 from onnx_gate.report.story.extent import describe
+from onnx_gate.report.story.summary import used_sentence
 from tests.support.report.reports import check
 from tests.support.report.scenes import model
 
@@ -63,3 +66,13 @@ def test_weights_are_accounted_for_in_few_words(
     known = Weights(total=3, same=3 - len(unknown), unknown=unknown)
     passed = model("m", check("typical/0")).model_copy(update={"weights": known})
     assert describe(passed).endswith(f"; {said}")
+
+
+def test_only_what_is_equal_is_called_so() -> None:
+    nothing: dict[str, Any] = {"budget": 0.0, "tolerance": {"top1": 0.9}}
+    numbers = {"elements": 640, "max_rel": 0.0}
+    same, apart = ({**numbers, "max_abs": off, "rms": off} for off in (0.0, 0.5))
+    assert used_sentence(check("a", metrics=same, **nothing)) == "all equal"
+    assert used_sentence(check("a", metrics=apart, **nothing)) == "0 % of the tolerance used"
+    opened = check("a", metrics=apart, open=3, causes=["rounding"], **nothing)
+    assert used_sentence(opened) == "equal where the answer is not open"

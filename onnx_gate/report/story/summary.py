@@ -92,8 +92,13 @@ def used(check: Check | None) -> str:
     if check.deviation is not None and _far(check.budget) and check.deviation.measure == "error":
         return f"off by {number(check.deviation.value)}"
     if within_rounding(check) or check.budget == 0:
-        return "rounding" if check.budget else "open" if check.open else "equal"
+        return "rounding" if check.budget else "open" if check.open else _nothing(check)
     return percent(check.budget)
+
+
+def _nothing(check: Check) -> str:
+    """Return what it is to have used nothing: numbers may differ and agree by what is asked of them."""
+    return percent(0.0) if check.metrics is not None and check.metrics.max_abs else "equal"
 
 
 def model_line(model: ModelResult) -> str:
