@@ -51,6 +51,7 @@ from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
+from onnx_gate.verify.load_errors import ExplainedLoads
 from onnx_gate.verify.loading import Loading
 from onnx_gate.verify.nonfinite import placed
 from onnx_gate.verify.prepare import Prepared, prepare
@@ -226,7 +227,9 @@ def _verify(
     if reduced is not None:
         progress.findings.append(note(reduced))
     checker = checker_of(spec, context, prepared, exported, reduced)
-    loading = Loading(progress.loading, context.crashes, context.workspace.resolve())
+    loading = Loading(
+        progress.loading, context.crashes, ExplainedLoads(context.workspace.resolve())
+    )
     checker.setting = replace(checker.setting, loading=loading)
     checker.explorer.weights = progress.weights
     with progress.split("verify", checker.tally.clock):

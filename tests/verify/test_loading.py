@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.verify.load_errors import ExplainedLoads
 from onnx_gate.verify.loading import Loading
 from onnx_gate.verify.sessions import Sessions
 from onnx_gate.verify.source_lines import STACK_TRACE
@@ -33,7 +34,7 @@ def test_a_node_that_is_no_valid_onnx_has_the_line_that_it_was_made_of(tmp_path:
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
     spec = RuntimeSpec("onnxruntime")
     with pytest.raises(GateError, match="takes no int32 as its indices") as caught:
-        Loading(root=tmp_path).open(path, spec, 1, spec.label)
+        Loading(errors=ExplainedLoads(tmp_path)).open(path, spec, 1, spec.label)
     assert caught.value.code == "OG303"
     assert caught.value.source == ("m.py", 2)
     assert "with other operators" in caught.value.remedy
