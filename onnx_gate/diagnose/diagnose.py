@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -218,6 +218,9 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     blamed = find_blame(subject, _BLAME_SHARE * deadline.left)
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
+    if located.beside is not None and blamed.blame == "reduced precision":
+        # Of fewer bits there is no operator less.
+        blamed = replace(blamed, blame="exporter" if subject.spec.writer else "graph")
     cause = Cause(blamed.cause)
     if blamed.blame in _IN_THE_FILE and not blamed.cause and deadline.left > 1:
         outside = of_the_whole(subject, located, deadline.left)
