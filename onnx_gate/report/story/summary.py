@@ -28,11 +28,14 @@ def failing(model: ModelResult) -> list[Check]:
     """Return the checks that fail a model: what its diagnosis is about, then the worst first.
 
     Of calls in a row the earliest: what comes after it has been fed what was wrong already. What the
-    model's own suites show goes before what was reached beside them.
+    model's own suites show goes before what was reached beside them, and of these an ordinary case before
+    one of ones or of zeros, on which many a wrong computation is right.
     """
     about = model.diagnosis
     bad = [c for c in model.checks if c.verdict == "diverged" and not c.advice]
-    bad.sort(key=lambda c: (c.steps.at if c.steps else 1, c.suite == REACHED, -_budget(c)))
+    bad.sort(
+        key=lambda c: (c.steps.at if c.steps else 1, c.suite == REACHED, bool(c.edge), -_budget(c))
+    )
     if about is None:
         return bad
     key = about.runtime, about.case, about.output
