@@ -45,7 +45,7 @@ def alike(rows: torch.Tensor) -> torch.Tensor:
     """
     if rows.shape[-1] < LONG or not rows.is_floating_point():
         return torch.zeros(rows.shape[:-1])
-    # NumPy sorts short rows with vector instructions, some twenty times as fast as PyTorch.
+    # NumPy sorts short rows with vector instructions, and PyTorch does not.
     looked_at = rows.detach()[..., _places(rows.shape[-1])]
     wide = looked_at if rows.dtype == torch.float64 else looked_at.float()
     some = np.sort(wide.numpy(), axis=-1)
