@@ -40,7 +40,6 @@ from onnx_gate.manifest.spec import Against
 from onnx_gate.report.io import to_message
 from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model import Check, ModelResult
-from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.story.summary import failing
 from onnx_gate.verify.checks import Checker
@@ -204,12 +203,11 @@ def worst(result: ModelResult, runtimes: Iterable[RuntimeSpec] = ()) -> Check | 
 
     Of an engine that runs the file as it is written, where one diverges: what is wrong in the file
     itself is wrong in every engine, and is no fault of the one that it makes the largest error in.
-    Of other engines it is one that diverges in ordinary cases, where one does.
     """
     bad = failing(result)
     others = {runtime.label for runtime in runtimes if not runtime.engine.plain}
     plain = [check for check in bad if check.runtime not in others]
-    bad = plain or [c for c in bad if not c.edge and c.suite != REACHED] or bad
+    bad = plain or bad
     return next((check for check in bad if check.metrics is not None), bad[0] if bad else None)
 
 
