@@ -27,12 +27,18 @@ from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.noise import GROUPS
+from onnx_gate.verify.judge.noise import AGAIN, GROUPS
 from onnx_gate.verify.judge.where import Selection
-from onnx_gate.verify.reference.answers import CaseAnswers, IndexSource, OtherAnswer, Searched
+from onnx_gate.verify.reference.answers import (
+    CaseAnswers,
+    IndexSource,
+    OtherAnswer,
+    Reference,
+    Searched,
+)
 
 INDEX = "answers.json"
-SCHEMA = 2
+SCHEMA = 3
 # What of a compressed array is read at most, for each of its bytes in the file: deflate makes no more
 # than 1032 of one (zlib.net/zlib_tech.html), and the archive names its arrays.
 _MOST_INFLATED = 1100
@@ -62,7 +68,8 @@ class CarriedCase(Frozen):
     ``inputs`` and ``outputs`` are dtypes by name, ``file`` holds the arrays.
 
     ``selected`` are the masks that outputs are judged by. ``runs`` is how many runs had their rounding
-    moved. ``refusal`` is PyTorch's, which then has no outputs.
+    moved, ``replays`` how often the last operators of the first. ``refusal`` is PyTorch's, which then
+    has no outputs.
     """
 
     id: str
@@ -81,6 +88,7 @@ class CarriedCase(Frozen):
     slow: bool = False
     selected: tuple[str | None, ...] = ()
     runs: int = 0
+    replays: int = 0
     others: tuple[CarriedOther, ...] = ()
     searched: dict[str, CarriedIndex] = {}
 
@@ -106,11 +114,12 @@ class CarriedModel(Frozen):
 
 
 @dataclass(frozen=True)
-class CarriedOutput:
+class CarriedOutput(Reference):
     """One output, as the judge asks about it."""
 
     in_float64: Array | None = None
     samples: tuple[Array, ...] = ()
+    again: tuple[Array, ...] = ()
     otherwise: tuple[Array, ...] = ()
     others: tuple[OtherAnswer, ...] = ()
     source: Searched | None = None
@@ -122,6 +131,10 @@ class CarriedOutput:
     def rounding(self, count: int) -> Sequence[Array]:
         """Return the runs with moved rounding: as many as PyTorch would have made by then."""
         return self.samples[:count]
+
+    def replayed(self, count: int) -> Sequence[Array]:
+        """Return up to ``count`` more of the first run."""
+        return self.again[:count]
 
     def reshaped(self) -> Sequence[Array]:
         """Return the runs in which rounding decides another shape."""
@@ -179,6 +192,7 @@ def _answers(
     """Put what PyTorch says into ``arrays`` and return what says how to read it."""
     names, own = reference.outputs.names, reference.outputs.arrays
     runs: list[int] = []
+    replays: list[int] = []
     others: dict[int, CarriedOther] = {}
     searched: dict[str, CarriedIndex] = {}
     for n, (name, array) in enumerate(zip(names, own, strict=True)):
@@ -196,6 +210,10 @@ def _answers(
         runs.append(len(samples))
         for s, run in enumerate(samples):
             _put(arrays, f"run.{n}.{s}", run, array)
+        again = answers.replayed(AGAIN[-1])
+        replays.append(len(again))
+        for s, run in enumerate(again):
+            _put(arrays, f"again.{n}.{s}", run, array)
         for v, other in enumerate(answers.variants()):
             others[v] = CarriedOther(cause=other.cause, moved=len(other.moved))
             _put(arrays, f"other.{n}.{v}", other.array, array)
@@ -222,6 +240,7 @@ def _answers(
         "slow": asked.slow,
         "selected": tuple(s.name if s is not None else None for s in asked.selected),
         "runs": max(runs, default=0),
+        "replays": max(replays, default=0),
         "others": tuple(others[v] for v in sorted(others)),
         "searched": searched,
     }
@@ -285,9 +304,11 @@ def _output(
             others.append(OtherAnswer(other.cause, array, tuple(r for r in runs if r is not None)))
     made = (_get(arrays, f"run.{n}.{s}", own) for s in range(about.runs))
     samples = [run for run in made if run is not None]
+    again = (_get(arrays, f"again.{n}.{s}", own) for s in range(about.replays))
     return CarriedOutput(
         _get(arrays, f"float64.{n}", own.astype(np.float64)) if is_floating(own.dtype) else None,
         tuple(run for run in samples if run.shape == own.shape),
+        tuple(run for run in again if run is not None),
         tuple(run for run in samples if run.shape != own.shape),
         tuple(others),
         _searched(about.searched[name], n, arrays) if name in about.searched else None,

@@ -15,7 +15,7 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules
-from onnx_gate.verify.reference.answers import OtherAnswer
+from onnx_gate.verify.reference.answers import Reference
 
 EXPECTED = 8 + np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
 NOISE = np.random.default_rng(1).standard_normal(EXPECTED.shape).astype(np.float32)
@@ -35,27 +35,14 @@ TOLERANCES = [
 AUTO = Tolerance(auto=10.0)
 
 
-class Known:
+class Known(Reference):
     """What PyTorch says of an output of which rounding moves each element by ``noise``."""
 
     def __init__(self, noise: Array | None) -> None:
         self._noise = noise
 
-    def float64(self) -> Array | None:
-        return None
-
     def rounding(self, count: int) -> Sequence[Array]:
         return () if self._noise is None else [EXPECTED + self._noise.astype(np.float32)] * count
-
-    def variants(self) -> Sequence[OtherAnswer]:
-        return ()
-
-    def reshaped(self) -> list[np.ndarray]:
-        """No run has another shape."""
-        return []
-
-    def searched(self) -> None:
-        return None
 
 
 def largest(expected: Array, actual: Array) -> float:

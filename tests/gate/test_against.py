@@ -205,7 +205,7 @@ def test_what_is_broken_is_named_with_its_remedy(answers: Path) -> None:
     for name, words in {
         "plain": "plain/0.npz: No such file",
         "picks": "picks/0.npz: the answers of",
-        "short": "schema 99 where this version of onnx-gate reads 2",
+        "short": "schema 99 where this version of onnx-gate reads 3",
         "masked": "../../elsewhere is not a file beside it",
     }.items():
         error = errors[name]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_gate.verify.reference.answers import OtherAnswer, Searched
+from onnx_gate.verify.reference.answers import Reference
 
 
-class Exact:
+class Exact(Reference):
     """A model that float64 computes exactly as float32 does, but for rounding."""
 
     def __init__(self, exact: np.ndarray) -> None:
@@ -22,13 +22,3 @@ class Exact:
         moved = [1 + eps * rng.integers(-1, 2, self._exact.shape) for _ in range(16)]
         with np.errstate(over="ignore"):
             return [(self._exact * share).astype(np.float32) for share in moved]
-
-    def variants(self) -> list[OtherAnswer]:
-        return []
-
-    def reshaped(self) -> list[np.ndarray]:
-        """No run has another shape."""
-        return []
-
-    def searched(self) -> Searched | None:
-        return None

@@ -18,14 +18,20 @@ from onnx_gate.report.story.summary import ERRORS, value_and_limit
 from onnx_gate.verify.judge.criteria import top_agreement
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
-from onnx_gate.verify.reference.answers import Derived, IndexSource, OtherAnswer, Searched
+from onnx_gate.verify.reference.answers import (
+    Derived,
+    IndexSource,
+    OtherAnswer,
+    Reference,
+    Searched,
+)
 from tests.support.profiles import tries
 
 AUTO = Tolerance(auto=10.0)
 
 
 @dataclass
-class Known:
+class Known(Reference):
     """What PyTorch would say, given outright; ``asked`` is what was asked of it."""
 
     in_float64: np.ndarray | None = None
@@ -45,9 +51,6 @@ class Known:
     def variants(self) -> Sequence[OtherAnswer]:
         self.asked.append("variants")
         return self.others
-
-    def reshaped(self) -> list[np.ndarray]:
-        return []
 
     def searched(self) -> Searched | None:
         return self.traced

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from onnx_gate.manifest import InputSpec, ModelSpec, Tolerance
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judgement import Judgement, Rules
 from onnx_gate.verify.judge.where import judge_selected, selection
+from onnx_gate.verify.reference.answers import Reference
 
 MASK = np.array([[1, 1, 0], [1, 0, 0]])
 SPEC = ModelSpec(
@@ -26,7 +26,7 @@ SPEC = ModelSpec(
 )
 
 
-class Alone:
+class Alone(Reference):
     """A reference of which nothing more is known than a float64 answer."""
 
     def __init__(self, float64: Array) -> None:
@@ -37,15 +37,6 @@ class Alone:
 
     def rounding(self, count: int) -> list[Array]:
         return []
-
-    def variants(self) -> list[Any]:
-        return []
-
-    def reshaped(self) -> list[np.ndarray]:
-        return []
-
-    def searched(self) -> None:
-        return None
 
 
 def _judged(candidate: Array, expected: Array, tolerance: Tolerance, mask: Array) -> Judgement:

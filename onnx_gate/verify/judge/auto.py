@@ -64,7 +64,9 @@ def auto(
     used, lean = _judged(candidate, noise)
     while used.share > (SURE if noise.runs else 1) or lean.systematic:
         hopeless = refused and used.share > _HOPELESS and len(noise.runs) >= FEW
-        if hopeless or not noise.more():
+        if used.share > SURE and noise.again():
+            pass
+        elif hopeless or not noise.more():
             break
         used, lean = _judged(candidate, noise)
     basis = "rounding" if noise.runs else "floor"

@@ -97,7 +97,7 @@ def judge_selected(
     return replace(judged, worst=worst.model_copy(update={"index": index}))
 
 
-class _Selected:
+class _Selected(Reference):
     """What PyTorch says of the selected elements."""
 
     def __init__(self, whole: Reference, selected: Selection, shape: tuple[int, ...]) -> None:
@@ -111,8 +111,9 @@ class _Selected:
         arrays = (self._of(array) for array in self._whole.rounding(count))
         return [array for array in arrays if array is not None]
 
-    def reshaped(self) -> Sequence[Array]:
-        return ()
+    def replayed(self, count: int) -> Sequence[Array]:
+        arrays = (self._of(array) for array in self._whole.replayed(count))
+        return [array for array in arrays if array is not None]
 
     def variants(self) -> Sequence[OtherAnswer]:
         made = []
@@ -122,9 +123,6 @@ class _Selected:
             if array is not None:
                 made.append(replace(other, array=array, moved=moved))
         return made
-
-    def searched(self) -> None:
-        return None
 
     def _of(self, array: Array) -> Array | None:
         return self._selected.of(array) if array.shape == self._shape else None

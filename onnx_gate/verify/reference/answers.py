@@ -105,12 +105,32 @@ class IndexSource:
         return picked
 
 
+class OutputAnswers(Protocol):
+    """What PyTorch says of one output beyond its answer, computed when first asked for.
+
+    By default there is nothing to say but what moved rounding does.
+    """
+
+    def float64(self) -> Array | None:
+        """Return the output in float64; ``None`` where the model cannot run in it."""
+        return None
+
+    def rounding(self, count: int) -> Sequence[Array]:
+        """Return the output of ``count`` runs with moved rounding, of those that worked, in its shape."""
+        ...
+
+    def replayed(self, count: int) -> Sequence[Array]:
+        """Return up to ``count`` more of the first run, with other draws for its last operators."""
+        return ()
+
+
 @dataclass(frozen=True)
-class Searched:
+class Searched(OutputAnswers):
     """What an integer output points into: as PyTorch computes it, and with rounding moved.
 
     ``moved`` is what each run with moved rounding has searched: equals that are equal there too are
-    so by what they are, and not by how they were rounded.
+    so by what they are, and not by how they were rounded. Float64 says nothing of values that are
+    chosen from: they are judged by their own noise.
     """
 
     own: IndexSource
@@ -119,9 +139,6 @@ class Searched:
     def rounding(self, count: int) -> Sequence[Array]:
         """Return the values that the runs have searched."""
         return [source.values for source in self.moved]
-
-    def float64(self) -> None:
-        """Say nothing: values that are chosen from are judged by their own noise."""
 
 
 @dataclass(frozen=True)
@@ -136,32 +153,20 @@ class OtherAnswer:
     moved: tuple[Array, ...] = ()
 
 
-class OutputAnswers(Protocol):
-    """What PyTorch says of one output beyond its answer, computed when first asked for."""
-
-    def float64(self) -> Array | None:
-        """Return the output in float64; ``None`` where the model cannot run in it."""
-        ...
-
-    def rounding(self, count: int) -> Sequence[Array]:
-        """Return the output of ``count`` runs with moved rounding, of those that worked, in its shape."""
-        ...
-
-
 class Reference(OutputAnswers, Protocol):
     """What can be asked of PyTorch about one output of one case, computed when first asked for."""
 
     def reshaped(self) -> Sequence[Array]:
         """Return the runs with moved rounding in which the output has another shape."""
-        ...
+        return ()
 
     def variants(self) -> Sequence[OtherAnswer]:
         """Return the other answers that PyTorch leaves open here, without those of rounding."""
-        ...
+        return ()
 
     def searched(self) -> Searched | None:
         """Return what an integer output points into."""
-        ...
+        return None
 
 
 class CaseAnswers(Protocol):

@@ -18,6 +18,7 @@ from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.noise import Mover, few_bits
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 from onnx_gate.verify.reference.perturb import MovedRounding
+from onnx_gate.verify.reference.tape import Tape
 
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 
@@ -30,9 +31,11 @@ class MovedRun:
     watched: bool = True
 
 
-def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> MovedRun | None:
-    """Return a run with moved rounding, ``None`` where it fails."""
-    arrays = run_moved(eager, inputs, MovedRounding(seed))
+def moved(
+    eager: Eager, inputs: Mapping[str, Array], seed: int, tape: Tape | None = None
+) -> MovedRun | None:
+    """Return a run with moved rounding, ``None`` where it fails; its last operators are on the tape."""
+    arrays = run_moved(eager, inputs, MovedRounding(seed, tape=tape), tape)
     if arrays is not None:
         return MovedRun(arrays)
     arrays = run_last_bits(eager, inputs, seed)
@@ -46,8 +49,17 @@ def decided_by(eager: Eager, inputs: Mapping[str, Array]) -> Decided | None:
     return None if arrays is None else decided
 
 
+def moved_again(tape: Tape, seed: int) -> tuple[Array, ...] | None:
+    """Return the run of a tape with other draws for its last operators, ``None`` where there is none."""
+    try:
+        outputs = tape.again(MovedRounding(seed).run)
+        return None if outputs is None else tuple(map(to_array, outputs))
+    except Exception:  # whatever an operator raises of what it is given, with other numbers in it
+        return None
+
+
 def run_moved(
-    eager: Eager, inputs: Mapping[str, Array], mode: MovedRounding
+    eager: Eager, inputs: Mapping[str, Array], mode: MovedRounding, tape: Tape | None = None
 ) -> tuple[Array, ...] | None:
     """Return the outputs of one run of the module in its own precision under ``mode``.
 
@@ -56,7 +68,10 @@ def run_moved(
     if isinstance(eager.module, FileModule):
         return of_file.run_moved(eager.module, inputs, mode)
     try:
-        arrays = eager.run(inputs, mode=mode).arrays
+        _, outputs = eager.run_tensors(inputs, mode=mode)
+        if tape is not None:
+            tape.end(outputs)
+        arrays = tuple(map(to_array, outputs))
         return arrays if mode.has_moved or _only_selects(eager, inputs) else None
     except (Refusal, GateError):
         return None

@@ -58,8 +58,12 @@ class OperatorMode(TorchDispatchMode):
     ):
         """Run an operator, or the branches of one."""
         kwargs = kwargs or {}
-        if not isinstance(func, HigherOrderOperator):
-            return self.run(_name(func), func, args, kwargs)
+        if isinstance(func, HigherOrderOperator):
+            return self.around(func, args, kwargs)
+        return self.run(_name(func), func, args, kwargs)
+
+    def around(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator of control flow, with the mode on in its branches."""
         args, kwargs = pytree.tree_map(self._inside, (args, kwargs))
         return func(*args, **kwargs)
 

@@ -7,17 +7,20 @@ from typing import ClassVar
 
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference.answers import FEW, IndexSource, OtherAnswer, Searched
+from onnx_gate.verify.reference.answers import FEW, IndexSource, OtherAnswer, Reference, Searched
 from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Tracker
-from onnx_gate.verify.reference.moved import decided_by, moved, run_moved
+from onnx_gate.verify.reference.moved import decided_by, moved, moved_again, run_moved
 from onnx_gate.verify.reference.perturb import MovedRounding
+from onnx_gate.verify.reference.tape import Tape
 from onnx_gate.verify.reference.variants import Variant, variants
 from onnx_gate.verify.stopwatch import Clock
 
 # Runs with moved rounding, at most: as many as show what rounding does to one element.
 RUNS = 16
+# Runs of the last operators, at most.
+REPLAYS = 8
 # The name under which all of these are timed.
 FLOAT64 = "float64"
 
@@ -44,6 +47,8 @@ class CaseReference:
         self._in_float64: tuple[tuple[Array, ...] | None] | None = None
         self._samples: list[tuple[Array, ...]] = []
         self._seeds = 0
+        self._tape: Tape | None = None
+        self._replayed: list[tuple[Array, ...]] = []
         self._kept: tuple[Decided | None] | None = None
         self._decided: dict[int, tuple[Array, ...] | None] = {}
         self.watched = True
@@ -54,6 +59,7 @@ class CaseReference:
         """Take over what another one has asked about the same inputs."""
         self._in_float64, self._variants = other._in_float64, other._variants
         self._samples, self._seeds = list(other._samples), other._seeds
+        self._replayed = list(other._replayed)
         self._kept, self._decided = other._kept, dict(other._decided)
         self._searched = other._searched
 
@@ -81,6 +87,17 @@ class CaseReference:
                     self._samples.append(arrays)
         return self._samples
 
+    def replayed(self, count: int) -> list[tuple[Array, ...]]:
+        """Return the outputs of up to ``count`` runs of the last operators of the first run."""
+        with self._clock.of(FLOAT64):
+            while self._tape is not None and len(self._replayed) < count:
+                arrays = moved_again(self._tape, len(self._replayed))
+                if arrays is not None:
+                    self._replayed.append(arrays)
+                if arrays is None or len(self._replayed) == REPLAYS:
+                    self._tape = None
+        return self._replayed[:count]
+
     def decided(self, run: int) -> tuple[Array, ...] | None:
         """Return a run with moved rounding in which all is decided as PyTorch does, or ``None``."""
         if run not in self._decided:
@@ -106,10 +123,17 @@ class CaseReference:
         return self._float64.run(self._inputs)
 
     def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
-        return self._moved(self._inputs, seed)
+        if seed:
+            return self._moved(self._inputs, seed)
+        tape = Tape()
+        arrays = self._moved(self._inputs, seed, tape)
+        self._tape = tape if self.watched and arrays is not None else None
+        return arrays
 
-    def _moved(self, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
-        run = moved(self._eager, inputs, seed)
+    def _moved(
+        self, inputs: Mapping[str, Array], seed: int, tape: Tape | None = None
+    ) -> tuple[Array, ...] | None:
+        run = moved(self._eager, inputs, seed, tape)
         if run is None:
             return None
         self.watched &= run.watched
@@ -159,7 +183,7 @@ class CaseReference:
         return tracker.origins(tensors)
 
 
-class OutputReference:
+class OutputReference(Reference):
     """One output of a ``CaseReference``, as ``judge`` asks about it."""
 
     def __init__(self, case: CaseReference, index: int) -> None:
@@ -186,6 +210,11 @@ class OutputReference:
             if decided is not None and decided[self._index].shape == self._own.shape:
                 alike.append(decided[self._index])
         return alike
+
+    def replayed(self, count: int) -> Sequence[Array]:
+        """Return up to ``count`` more of the first run, with other draws for its last operators."""
+        runs = (arrays[self._index] for arrays in self._case.replayed(count))
+        return [array for array in runs if array.shape == self._own.shape]
 
     def reshaped(self) -> Sequence[Array]:
         """Return the runs in which the output has another shape; none where none of the first few has."""
