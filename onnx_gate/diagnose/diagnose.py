@@ -157,10 +157,13 @@ class _Explained:
         said = self.result.findings
         leading = (*known, *explaining(diagnosis, proto, check, checker.tally.checks, said))
         codes = tuple(dict.fromkeys(finding.code for finding in leading))
-        if diagnosis.nonfinite is not None and not diagnosis.cause and not leading:
+        lacking = diagnosis.beside is not None
+        if diagnosis.nonfinite is not None and not (diagnosis.cause or leading or lacking):
             cause = told_of_nonfinite(diagnosis.nonfinite)
             diagnosis = diagnosis.model_copy(update={"cause": cause})
-        others = () if leading or fault is not None else possible(diagnosis, proto, check)
+        others = (
+            () if leading or lacking or fault is not None else possible(diagnosis, proto, check)
+        )
         return {
             "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes, "known": fault})),
             "findings": [to_message(finding) for finding in (*leading, *others)],

@@ -8,7 +8,13 @@ import onnx
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
-from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Hint, Rule, converted
+from onnx_gate.diagnose.hints.value_rules import (
+    DECISIVE_RULES,
+    LACKING_RULES,
+    Hint,
+    Rule,
+    converted,
+)
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import GUESS, Finding
 from onnx_gate.report.model import Check
@@ -33,7 +39,9 @@ def explaining(
     own = [each for each in checks if each.runtime == check.runtime and not each.advice]
     never_runs = bool(own) and all(each.refused for each in own)
     facts = _facts(diagnosis, proto, check, never_runs=never_runs, said=said)
-    decisive = next((hint for rule in DECISIVE_RULES if (hint := _ask(rule, facts))), None)
+    # Where the graph lacks an operator its neighbour is right: what the module has there is no advice.
+    rules = DECISIVE_RULES if diagnosis.beside is None else LACKING_RULES
+    decisive = next((hint for rule in rules if (hint := _ask(rule, facts))), None)
     return (_finding(*decisive, diagnosis),) if decisive is not None else ()
 
 

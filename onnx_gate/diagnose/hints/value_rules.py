@@ -316,7 +316,9 @@ def undecided(facts: DivergenceFacts) -> Hint:
 
 
 # The first that speaks has the last word: what it sees explains the divergence.
+_OF_THE_FORM: tuple[Rule, ...] = (refused, chosen, another_form, stale, fused)
+LACKING_RULES: tuple[Rule, ...] = (*_OF_THE_FORM, dropped)
 DECISIVE_RULES: tuple[Rule, ...] = (
-    *(refused, chosen, another_form, stale, fused, undecided),
+    *(*_OF_THE_FORM, undecided),
     *(masked, log_of_sigmoid, overflow, domain, dropped, not_a_number),
 )

@@ -189,7 +189,7 @@ def _lacking(missing: TracedValue, trace: Trace) -> tuple[GraphNode, Source | No
     source = next((t.source for t in equal if t.source is not None), None)
     op_type = missing.operator
     if "." in op_type:
-        op_type = bare_name(op_type).capitalize()
+        op_type = "".join(word.capitalize() for word in op_type.split(".")[1].split("_"))
     return GraphNode(name=missing.name or "", op_type=op_type, module=module), source
 
 

@@ -9,9 +9,9 @@ have read tells the two apart: PyTorch made that of what it does read, and no no
 from __future__ import annotations
 
 from onnx_gate.diagnose.localize.faulty import FaultyNode
-from onnx_gate.diagnose.localize.matching import Matching, bare_name, in_dtype
+from onnx_gate.diagnose.localize.guards import is_right_with, missing_guard
+from onnx_gate.diagnose.localize.matching import Matching, bare_name
 from onnx_gate.diagnose.trace.trace import TracedValue
-from onnx_gate.diagnose.values import agree
 
 # Steps from what a node reads to what it should have read: the operators of a soft cap or of a
 # normalisation that somebody wrote out, and what PyTorch takes them apart into.
@@ -42,10 +42,11 @@ def missing_operators(matching: Matching, faulty: FaultyNode) -> tuple[TracedVal
             continue
         missing = trace[unread.pop()]
         gap = _gap(matching, read[instead[0]], missing)
-        if gap and _is_right_with(matching, faulty, instead[0], missing):
+        if gap and is_right_with(matching, faulty, instead[0], missing, faulty.traced):
             return gap
     own = {t.number for t in matching.matched.get(faulty.value, ())}
-    return _missing_behind(matching, faulty, own) if own else ()
+    behind = _missing_behind(matching, faulty, own) if own else ()
+    return behind or missing_guard(matching, faulty)
 
 
 def _missing_behind(
@@ -81,16 +82,6 @@ def _gap(matching: Matching, own: set[int], last: TracedValue) -> tuple[TracedVa
         return ()
     computed = [t for t in gap if bare_name(t.operator) not in _MOVES] or gap
     return tuple(_as_exported(matching, each) for each in computed)
-
-
-def _is_right_with(
-    matching: Matching, faulty: FaultyNode, instead: str, missing: TracedValue
-) -> bool:
-    """Return whether the node makes what PyTorch makes, once it reads what PyTorch reads."""
-    values = matching.reference_inputs
-    changed = {**values, instead: in_dtype(missing.array, values.get(instead))}
-    outputs = matching.scope.runner.run(faulty.node, changed)
-    return agree(outputs.get(faulty.value), faulty.traced.array)
 
 
 def _as_exported(matching: Matching, missing: TracedValue) -> TracedValue:
