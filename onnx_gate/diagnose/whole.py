@@ -171,15 +171,16 @@ class _Answered:
         """Return whether other answers are the module's, but for the rounding of a whole model."""
         if not len(actual) == len(self.expected) == len(self.actual):
             return False
-        return all(map(self._near, actual, self.expected, self.actual))
+        return all(map(is_near, actual, self.expected, self.actual))
 
-    @staticmethod
-    def _near(one: Array, other: Array, was: Array) -> bool:
-        if one.shape != other.shape or one.dtype != other.dtype:
-            return False
-        error = distance(was, other)
-        rest = _GONE * error if np.isfinite(error) else 0.0
-        return distance(one, other) <= max(allowance(other), rest)
+
+def is_near(one: Array, other: Array, was: Array) -> bool:
+    """Return whether an answer is the other but for rounding, where it was another one before."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    error = distance(was, other)
+    rest = _GONE * error if np.isfinite(error) else 0.0
+    return distance(one, other) <= max(allowance(other), rest)
 
 
 def _ordinary(subject: Subject, eager: Eager, answers: _Answers) -> _Answered | None:

@@ -310,3 +310,30 @@ def test_a_number_that_is_a_size_elsewhere_is_told_for_one(tmp_path: Path) -> No
     subject = replace(subject, check=check)
     told = single_out(subject, localize(subject), 60).told
     assert "PyTorch has the size of seq there, 64 in this case" in told
+
+
+class Twice(nn.Module):
+    """Two steps with a number each, of which an exporter may have another."""
+
+    def __init__(self, first: float, then: float) -> None:
+        super().__init__()
+        self.first, self.then = first, then
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x * self.first).cumsum(-1) * self.then
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", [3.0, 4.0])
+def test_a_node_that_is_put_right_is_not_said_to_put_the_output_right(
+    then: float, tmp_path: Path
+) -> None:
+    def other(_: nn.Module, x: Tensor, path: Path) -> None:
+        module = Twice(0.5, then)
+        torch.onnx.export(module, (x,), path, dynamo=True, verbose=False, input_names=["x"])
+
+    subject = make(tmp_path, Twice(0.25, 3.0), normal(3, 5), exporter=other)
+    told = single_out(subject, localize(subject), 60).told
+    assert "of Mul is 0.5, and with 0.25" in told
+    assert ("it agrees with PyTorch" in told) == (then == 3.0)
+    assert ("that node agrees with PyTorch; the output" in told) == (then == 4.0)
