@@ -225,7 +225,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     cause = Cause(blamed.cause)
     if blamed.blame in _IN_THE_FILE and not blamed.cause and deadline.left > 1:
         outside = of_the_whole(subject, located, deadline.left)
-        baked = rewritten(subject, located) if blamed.program_agrees else None
+        baked = rewritten(subject, located, blamed) if blamed.program_agrees else None
         cause = outside or baked or single_out(subject, located, deadline.left)
     nonfinite = None
     if deadline.left > 1:
@@ -295,7 +295,7 @@ def _memory(checker: Checker) -> int:
     return int(min(_MOST_MEMORY, max(_LEAST_MEMORY, _MEMORY_SHARE * limit)))
 
 
-def rewritten(subject: Subject, located: Located) -> Cause | None:
+def rewritten(subject: Subject, located: Located, blamed: BlameResult) -> Cause | None:
     """Return that a wrong shape is of onnxscript's optimiser, of a graph whose program is right.
 
     It goes by the shapes that torch's exporter writes beside values, and that is wrong about recurrent
@@ -311,5 +311,10 @@ def rewritten(subject: Subject, located: Located) -> Cause | None:
     shape = array_of(tensor, subject.exported.path.parent).tolist()
     told = f"onnxscript's optimiser ({rule}) made the shape of {node.op_type} a constant, {shape}"
     if subject.spec.exported_here:
-        return Cause(told, "leave that optimiser out, `export: {optimize: false}`")
+        # A remedy that was tried and holds is known, and none that was tried in vain is one.
+        tried = any(
+            each.kind == "fresh export" and each.agrees is not None for each in blamed.evidence
+        )
+        untried = "try it without that optimiser, `export: {optimize: false}`"
+        return Cause(told, blamed.remedy if tried else untried)
     return Cause(told, "leave that optimiser out where the file is made, `optimize=False`")

@@ -12,9 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from onnx_gate.diagnose.blame.blame_result import BlameResult
+from onnx_gate.diagnose.diagnose import rewritten
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.whole import of_the_whole
 from onnx_gate.manifest import InputSpec
+from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.exported import Exported
 from tests.support.diverging import Of, make, normal
@@ -137,5 +140,23 @@ def test_a_shape_of_the_exporter_s_optimiser_is_told_as_its(tmp_path: Path) -> N
     diagnosis = found["time"].diagnosis
     assert diagnosis is not None
     assert "made the shape of Reshape a constant, [7, -1, 4]" in diagnosis.cause
-    assert diagnosis.remedy == "leave that optimiser out, `export: {optimize: false}`"
+    # The experiment could not be made here.
+    assert diagnosis.remedy == "try it without that optimiser, `export: {optimize: false}`"
     assert found["without"].verdict == "pass"
+
+
+def test_an_optimiser_that_was_left_out_in_vain_is_not_advised_against(tmp_path: Path) -> None:
+    subject = make(tmp_path, Of(lambda x: x.reshape(4, 2)), normal(2, 4))
+    node = next(n for n in subject.exported.proto.graph.node if n.op_type == "Reshape")
+    node.metadata_props.add(key="pkg.onnxscript.rewriter.rule_name", value="Materialize")
+    located = Located(proto=node)
+    remedies = dict[bool | None, str]()
+    for agrees in (None, False):
+        tried = Evidence(kind="fresh export", experiment="", outcome="", agrees=agrees)
+        cause = rewritten(subject, located, BlameResult("exporter", None, evidence=(tried,)))
+        assert cause is not None
+        remedies[agrees] = cause.remedy
+    assert remedies == {
+        None: "try it without that optimiser, `export: {optimize: false}`",
+        False: "",
+    }

@@ -161,7 +161,7 @@ def _optimiser(failure: ExportFailure) -> FailureSaid | None:
         return None
     return FailureSaid(
         "the graph was exported, and onnxscript's optimiser, which the exporter runs, fails on it",
-        "leave it out, export: {optimize: false}",
+        "try it without, export: {optimize: false}",
     )
 
 
