@@ -21,6 +21,7 @@ from onnx_gate.diagnose.nonfinite import first_nonfinite, told_of_nonfinite
 from onnx_gate.diagnose.reduced.precision import (
     clearest,
     cut_off,
+    is_beyond_bits,
     of_layers,
     suspicion,
     with_layers,
@@ -134,6 +135,8 @@ class _Explained:
         """
         diverged = self.result.verdict == "diverged"
         check = clearest(self.result)
+        if diverged and is_beyond_bits(check, self.checker.setting.reduced):
+            return None
         subject = self.subject(check)
         if check is None or subject is None:
             return None if diverged else {}
@@ -219,8 +222,9 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     blamed = find_blame(subject, _BLAME_SHARE * deadline.left)
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
-    if located.beside is not None and blamed.blame == "reduced precision":
-        # Of fewer bits there is no operator less.
+    other = located.beside is not None or is_beyond_bits(subject.check, subject.reduced)
+    if other and blamed.blame == "reduced precision":
+        # Of fewer bits there is no operator less, and no integer makes NaN of a number.
         blamed = replace(blamed, blame="exporter" if subject.spec.writer else "graph")
     cause = Cause(blamed.cause)
     if blamed.blame in _IN_THE_FILE and not blamed.cause and deadline.left > 1:

@@ -66,18 +66,21 @@ def explained(
         )
     if trouble:
         result = _undiagnosed(result, f"{NO_CAUSE}: {trouble}")
-    diagnosis, precision = answer.get("diagnosis"), answer.get("precision")
+    precision = result.precision
+    if answer.get("precision") is not None:
+        precision = Precision.model_validate(answer["precision"])
+    diagnosis = result.diagnosis
+    if answer.get("diagnosis") is not None:
+        diagnosis = Diagnosis.model_validate(answer["diagnosis"])
+    if precision is not None and diagnosis is not None and diagnosis.is_no_rounding:
+        precision = precision.model_copy(update={"proposals": ()})
     told = tuple(Finding.model_validate(finding) for finding in answer.get("findings", ()))
     wrong = result.verdict == "pass" and any(finding.severity == "error" for finding in told)
     return result.model_copy(
         update={
-            "diagnosis": result.diagnosis
-            if diagnosis is None
-            else Diagnosis.model_validate(diagnosis),
+            "diagnosis": diagnosis,
             "further": tuple(map(Diagnosis.model_validate, answer.get("further", ()))),
-            "precision": result.precision
-            if precision is None
-            else Precision.model_validate(precision),
+            "precision": precision,
             "headroom": result.headroom
             if answer.get("headroom") is None
             else Headroom.model_validate(answer["headroom"]),

@@ -36,6 +36,11 @@ def attention(x: Tensor, guard: bool) -> Tensor:
     return shares @ x
 
 
+def quotient(x: Tensor, guard: bool) -> Tensor:
+    length = x.norm(dim=-1, keepdim=True)
+    return x / (length + 1e-3 if guard else length)
+
+
 class Guarding(nn.Module):
     """A function with its guard, and for whoever exports it without."""
 
@@ -77,6 +82,7 @@ def other_limit(module: nn.Module, x: Tensor, path: Path) -> None:
     [
         (root, "Clip", "Sqrt", "OG712"),
         (logarithm, "Clip", "Log", "OG712"),
+        (quotient, "Add", "Div", "OG712"),
         (attention, "Where", "MatMul", "OG705"),
     ],
 )

@@ -104,9 +104,7 @@ class DivergenceFacts:
     @property
     def one_finite(self) -> bool:
         """Whether exactly one side of the worst element is a number."""
-        return self.check.worst is not None and (
-            math.isfinite(self.expected) != math.isfinite(self.actual)
-        )
+        return self.check.worst is not None and self.check.worst.one_finite
 
     def find(self, name: str, op_type: str, output: str) -> onnx.NodeProto | None:
         """Return a node by the value that it makes, else by its name."""

@@ -1,8 +1,9 @@
 """What keeps an operator of PyTorch's within where it is defined, and is not in the graph.
 
-A ``clamp`` in front of a root, a ``where`` behind a softmax: on most values they change nothing, or leave
-a constant, so that no value tells that they are missing. That PyTorch has one there, that the graph has
-none, and that the node is right once it reads what that makes, is seen without looking one up.
+A ``clamp`` in front of a root, a number added to a divisor, a ``where`` behind a softmax: on most values
+they change nothing, or leave a constant, so that no value tells that they are missing. That PyTorch has one
+there, that the graph has none, and that the node is right once it reads what that makes, is seen without
+looking one up.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def _made(matching: Matching, faulty: FaultyNode) -> Iterator[TracedValue]:
 
 
 def _guards(traced: TracedValue) -> bool:
-    return traced.depends_on_input and bare_name(traced.operator) in _OF_PYTORCH
+    name = bare_name(traced.operator)
+    adds = name == "add" and len(traced.parents) == 1
+    return traced.depends_on_input and (adds or name in _OF_PYTORCH)
 
 
 def _guarded(matching: Matching, name: str) -> bool:
@@ -67,4 +70,7 @@ def _guarded(matching: Matching, name: str) -> bool:
     producer = matching.graph.producer.get(name)
     while producer is not None and producer.op_type in PLUMBING:
         producer = matching.graph.producer.get(producer.inputs[0])
-    return producer is not None and producer.op_type in _OF_THE_GRAPH
+    if producer is None:
+        return False
+    adds = producer.op_type == "Add" and len(matching.graph.depends_on_input(producer)) == 1
+    return adds or producer.op_type in _OF_THE_GRAPH

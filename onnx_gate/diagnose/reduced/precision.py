@@ -27,9 +27,10 @@ from onnx_gate.report.model.diagnosis import (
     Precision,
     Saturated,
 )
-from onnx_gate.report.story.precision import RIGHT, WIDER, decibels, layer_name, offered, saturation
+from onnx_gate.report.story.precision import RIGHT, WIDER, decibels, layer_name, saturation
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.subject import Subject
 
 # Calibration by entropy or percentiles gives up some values in a thousand, and other draws than those
@@ -61,6 +62,15 @@ def clearest(result: ModelResult) -> Check | None:
 def _nearness(check: Check) -> float:
     db = check.metrics.snr_db if check.metrics is not None else None
     return -math.inf if db is None or math.isinf(db) else float(db)
+
+
+def is_beyond_bits(check: Check | None, reduced: Reduced | None) -> bool:
+    """Return whether one side alone has a number where a check failed: that is none of integers' noise.
+
+    Half precision overflows.
+    """
+    worst = None if check is None or reduced is None or reduced.is_half else check.worst
+    return worst is not None and worst.one_finite
 
 
 def with_layers(
@@ -158,7 +168,7 @@ def of_layers(
     worst, cause = weighed.told or (precision.suspect or layers[0], "")
     remedy = RIGHT if cause else ""
     cut = _cuts_most(precision) if precision.suspect is None else _cut_by(subject, precision)
-    if cut is not None and not cause and not offered(precision.proposals):
+    if cut is not None and not cause:
         cause, remedy = _told_of_scale(cut, precision), WIDER
     # What the bits do not explain is wrong where no layer could be told from another.
     elsewhere = precision.suspect is None and precision.left_db is not None and not cause

@@ -88,6 +88,11 @@ class Worst(Frozen):
     actual: Number
     reference: Number | None = None
 
+    @property
+    def one_finite(self) -> bool:
+        """Whether exactly one side is a number."""
+        return math.isfinite(self.expected) != math.isfinite(self.actual)
+
 
 Unseen = Literal["one channel negated", "the order reversed"]
 

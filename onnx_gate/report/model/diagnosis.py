@@ -195,6 +195,10 @@ Blame = Literal[
 ]
 
 
+# Whoever is to blame so has not rounded.
+_NO_ROUNDING = (
+    *("model", "capture", "exporter", "graph", "optimiser", "stale artifact", "conversion"),
+)
 MAX_PAIRS = 400
 
 
@@ -258,6 +262,13 @@ class Diagnosis(Frozen):
     note: str = ""
     known: Known | None = None
     pictures: Pictures | None = None
+
+    @property
+    def is_no_rounding(self) -> bool:
+        """Whether the cause is known, and none that a tolerance is meant for."""
+        if self.blame == "ill-conditioned":
+            return False
+        return self.blame in _NO_ROUNDING or bool(self.cause or self.hints or self.beside)
 
     @classmethod
     def undecided(cls, check: Check, note: str, cause: str = "") -> Diagnosis:
