@@ -156,6 +156,7 @@ class CarriedAnswers:
     outputs: Outputs
     each: tuple[CarriedOutput, ...] = field(repr=False, default=())
     stepped: ClassVar[bool] = False
+    rewritten: ClassVar[Mapping[str, str]] = {}
 
     def output(self, index: int) -> CarriedOutput:
         """Return what can be asked about one output."""

@@ -23,7 +23,8 @@ class Experience:
 
     ``low`` and ``high`` are the smallest and largest finite value. ``accepted`` is the id of a case
     whose judge took another case's answer for the right one, ``refused`` whether some judge did not.
-    ``resolved``: it is known how small an error would have been refused.
+    ``resolved``: it is known how small an error would have been refused. ``rewritten`` are operators
+    that have left elements open by what their form in a file loses, with that form.
     """
 
     low: float = math.inf
@@ -31,6 +32,7 @@ class Experience:
     accepted: str = ""
     refused: bool = False
     resolved: bool = False
+    rewritten: dict[str, str] = field(default_factory=dict)
     _earlier: dict[tuple[int, ...], Array] = field(default_factory=dict)
 
     def learn(self, expected: Array) -> None:

@@ -81,11 +81,10 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
             and _is_seen(check, largest)
         ]
         if shaky:
-            order = any("order of equals" in check.causes for check in shaky)
-            what = "rounding and the order of equals move" if order else "rounding moves"
+            moves = _moves(spec, shaky, tried.outputs.get(name))
             yield codes.OG401.finding(
-                f"{name} is ill-conditioned in {_cases(shaky)}: {what} most of {spec.against}'s own "
-                "answer by a visible part of it, so faults of that size cannot be seen there"
+                f"{name} is ill-conditioned in {_cases(shaky)}: {moves} "
+                "by a visible part of it, so faults of that size cannot be seen there"
             )
         yield from _other_tokens(spec, name, own)
         yield from _blunt(name, own)
@@ -97,6 +96,17 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
                 data={"output": name},
             )
     yield from _refusals(spec, counting)
+
+
+def _moves(spec: ModelSpec, shaky: Sequence[Check], experience: Experience | None) -> str:
+    """Return what moves most of an answer; what a file loses by its forms is not PyTorch's own."""
+    order = any("order of equals" in check.causes for check in shaky)
+    if experience is not None and experience.rewritten:
+        forms = listed([f"{name} as {form}" for name, form in experience.rewritten.items()], 3)
+        also = " and the order of equals" if order else ""
+        return f"rounding{also}, or what a file loses that writes {forms}, moves most of the answer"
+    what = "rounding and the order of equals move" if order else "rounding moves"
+    return f"{what} most of {spec.against}'s own answer"
 
 
 def _largest(experience: Experience | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -170,9 +170,17 @@ class Reference(OutputAnswers, Protocol):
 
 
 class CaseAnswers(Protocol):
-    """What PyTorch says of one case; ``stepped`` where it is no case but a step of one."""
+    """What PyTorch says of one case; ``stepped`` where it is no case but a step of one.
+
+    ``rewritten`` are operators of which exporters write others that lose more, and these.
+    """
 
     stepped: ClassVar[bool]
+
+    @property
+    def rewritten(self) -> Mapping[str, str]:
+        """What of the rounding that was tried is none of PyTorch's own."""
+        ...
 
     @property
     def outputs(self) -> Outputs:

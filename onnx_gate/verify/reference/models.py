@@ -155,12 +155,12 @@ MODELS: Mapping[str, Model] = {
     # Approximations that are good to a unit of 1, and of the argument where they multiply it. (A
     # logsigmoid far out is no logarithm of a sigmoid: who computes it so loses what it keeps.)
     **{
-        name: Model(tail=tails.one, bounds=bounds)
-        for name, bounds in {
-            "erfc": (0.0, 2.0),
-            "expm1": (-1.0, math.inf),
-            "log_sigmoid_forward": (-math.inf, 0.0),
-        }.items()
+        name: Model(tail=tails.one, bounds=bounds, rewritten=rewritten)
+        for name, bounds, rewritten in (
+            ("erfc", (0.0, 2.0), "1 - erf(x)"),
+            ("expm1", (-1.0, math.inf), "exp(x) - 1"),
+            ("log_sigmoid_forward", (-math.inf, 0.0), ""),
+        )
     },
     # One operator on both sides, good to two units and a half of what it makes, however small that is.
     "softplus": Model(units=2, bounds=_POSITIVE),
@@ -188,7 +188,7 @@ MODELS: Mapping[str, Model] = {
         for kind in ("bessel", "modified_bessel")
         for name in ("j0", "j1", "y0", "y1", "i0", "i1", "k0", "k1")
     },
-    "log1p": Model(tail=tails.one, domain=("self", -1.0, math.inf)),
+    "log1p": Model(tail=tails.one, domain=("self", -1.0, math.inf), rewritten="log(1 + x)"),
     **dict.fromkeys(("atanh", "erfinv", "special_erfinv"), Model(domain=("self", *_WAVE))),
     "special_ndtri": Model(domain=("self", *_SHARE)),
     "xlogy": Model(domain=("other", *_POSITIVE)),

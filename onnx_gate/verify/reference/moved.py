@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,19 +25,24 @@ _FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class MovedRun:
-    """The outputs of a run; ``watched`` unless only the inputs' and weights' last bits were moved."""
+    """The outputs of a run; ``watched`` unless only the inputs' and weights' last bits were moved.
+
+    ``rewritten`` are operators that were moved by what their form in a file loses, with that form.
+    """
 
     arrays: tuple[Array, ...]
     watched: bool = True
+    rewritten: Mapping[str, str] = field(default_factory=dict)
 
 
 def moved(
     eager: Eager, inputs: Mapping[str, Array], seed: int, tape: Tape | None = None
 ) -> MovedRun | None:
     """Return a run with moved rounding, ``None`` where it fails; its last operators are on the tape."""
-    arrays = run_moved(eager, inputs, MovedRounding(seed, tape=tape), tape)
+    mode = MovedRounding(seed, tape=tape)
+    arrays = run_moved(eager, inputs, mode, tape)
     if arrays is not None:
-        return MovedRun(arrays)
+        return MovedRun(arrays, rewritten=mode.rewritten)
     arrays = run_last_bits(eager, inputs, seed)
     return None if arrays is None else MovedRun(arrays, watched=False)
 

@@ -28,7 +28,8 @@ FLOAT64 = "float64"
 class CaseReference:
     """The outputs of one case; every other run is made once, if at all.
 
-    ``watched`` is false where runs with moved rounding had only inputs and weights to move.
+    ``watched`` is false where runs with moved rounding had only inputs and weights to move;
+    ``rewritten`` are operators that these moved by what their form in a file loses.
     """
 
     stepped: ClassVar[bool] = False
@@ -52,6 +53,7 @@ class CaseReference:
         self._kept: tuple[Decided | None] | None = None
         self._decided: dict[int, tuple[Array, ...] | None] = {}
         self.watched = True
+        self.rewritten: Mapping[str, str] = {}
         self._variants: tuple[Variant, ...] | None = None
         self._searched: list[Searched | None] | None = None
 
@@ -61,7 +63,7 @@ class CaseReference:
         self._samples, self._seeds = list(other._samples), other._seeds
         self._replayed = list(other._replayed)
         self._kept, self._decided = other._kept, dict(other._decided)
-        self._searched = other._searched
+        self._searched, self.rewritten = other._searched, other.rewritten
 
     def output(self, index: int) -> OutputReference:
         """Return what can be asked about one output."""
@@ -137,6 +139,7 @@ class CaseReference:
         if run is None:
             return None
         self.watched &= run.watched
+        self.rewritten = run.rewritten
         return run.arrays
 
     def _run_decided(self, seed: int) -> tuple[Array, ...] | None:

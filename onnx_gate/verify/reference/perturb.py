@@ -50,6 +50,7 @@ class MovedRounding(OperatorMode):
     operators as these. ``times`` moves everything by as many times as much, ``joins``
     moves what is near to each other to one number, and what is ``decided`` is kept or followed.
     A ``tape`` is given every operator that was run.
+    ``rewritten`` are the operators that were seen of which exporters write others, and these.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class MovedRounding(OperatorMode):
         self._decided = decided
         self._tape = tape
         self.has_moved = False
+        self.rewritten = dict[str, str]()
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator on what its model says, and move its floating-point results."""
@@ -136,6 +138,8 @@ class MovedRounding(OperatorMode):
         self, name: str, model: Model, given: Mapping[str, Any], operands: Exactness, result: Any
     ) -> None:
         """Move the results of an operator, in place."""
+        if model.rewritten:
+            self.rewritten[name] = model.rewritten
         if model.decides:
             self.has_moved = True
             return

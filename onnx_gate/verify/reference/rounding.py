@@ -62,7 +62,8 @@ class Model:
     multiplied by others each, and each is off by its own. What is taken ``in_turn`` is moved by what that
     loses. One that ``reduces`` says over which axes. No implementation leaves the operator's ``bounds``,
     and beyond the ends of its ``domain`` an operand (by name) has no result. One that ``underflows`` is
-    exactly 0 only where an operand is, and what it makes 0 of others has been rounded.
+    exactly 0 only where an operand is, and what it makes 0 of others has been rounded. What exporters have
+    ``rewritten``, as ONNX lacks the operator, loses by that what PyTorch keeps.
     """
 
     operands: tuple[str, ...] = ()
@@ -81,6 +82,7 @@ class Model:
     bounds: tuple[float, float] = (-math.inf, math.inf)
     domain: tuple[str, float, float] | None = None
     underflows: bool = False
+    rewritten: str = ""
 
     def exact_sums(self, given: Given, operands: Exactness) -> torch.Tensor | None:
         """Return which results of a reduction are exact, ``None`` where that is no matter of each."""
