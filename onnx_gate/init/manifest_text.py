@@ -15,7 +15,7 @@ from onnx_gate.manifest.change import WORDS, flow
 
 SCHEMA = "https://raw.githubusercontent.com/onnx-gate/onnx-gate/main/schema/onnx-gate.schema.json"
 _PLAIN = re.compile(r"[A-Za-z_][\w./:-]*")
-_LAYER = re.compile(r"(.+)\.\d+\.(?:key|value)")
+_LAYER = re.compile(r"(.+)\.\d+\.(key|value)")
 
 
 def model_name(reference: str) -> str:
@@ -59,14 +59,28 @@ def inputs(learned: Learned) -> list[str]:
     lines: dict[str, str] = {}
     for name, guess in learned.inputs.items():
         layer = _LAYER.fullmatch(name)
-        alike = [g for n, g in learned.inputs.items() if layer and n.startswith(f"{layer[1]}.")]
-        if layer is None or {(g.dtype, g.shape) for g in alike} != {(guess.dtype, guess.shape)}:
+        below = {n: g for n, g in learned.inputs.items() if layer and n.startswith(f"{layer[1]}.")}
+        keys, values = (
+            [g for n, g in below.items() if (kind := _LAYER.fullmatch(n)) and kind[2] == which]
+            for which in ("key", "value")
+        )
+        if layer is None or not _are_layers(keys, values) or len(keys + values) < len(below):
             lines[name] = f"{name}: {shown(guess)}"
             continue
         dtype = "" if guess.dtype == "float32" else f", dtype: {guess.dtype}"
-        layers = f"cache: dynamic, layers: {len(alike) // 2}{dtype}, shape: {_shape(guess)}"
+        layers = f"cache: dynamic, layers: {len(keys)}{dtype}, shape: {_shape(keys[0])}"
+        if values[0].shape != keys[0].shape:
+            layers += f", value_shape: {_shape(values[0])}"
         lines[layer[1]] = f"{layer[1]}: {{{layers}}}"
     return list(lines.values())
+
+
+def _are_layers(keys: list[Guess], values: list[Guess]) -> bool:
+    """Return whether all keys are alike and all values, and differ in their last size alone."""
+    alike = all(len({(g.dtype, g.shape) for g in each}) == 1 for each in (keys, values))
+    if not alike or len(keys) != len(values):
+        return False
+    return (keys[0].dtype, keys[0].shape[:-1]) == (values[0].dtype, values[0].shape[:-1])
 
 
 def manifest(text: str, suite: str | None = None, requirements: str | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of, value_of
-from onnx_gate.manifest.nesting import cache_names
+from onnx_gate.manifest.nesting import cache_tensors
 from onnx_gate.manifest.values.inputs import CacheEntry, InputSpec
 from onnx_gate.text import did_you_mean, quote
 
@@ -17,9 +17,10 @@ def expanded(entries: Mapping[str, InputSpec | CacheEntry]) -> dict[str, InputSp
         if isinstance(entry, InputSpec):
             inputs[name] = entry
             continue
-        for leaf, of_encoder in cache_names(name, entry.cache, entry.layers):
-            shape = entry.encoder_shape if of_encoder and entry.encoder_shape else entry.shape
-            inputs[leaf] = InputSpec(entry.dtype, shape)
+        for each in cache_tensors(name, entry.cache, entry.layers):
+            other = entry.value_shape if each.is_value else None
+            other = entry.encoder_shape if each.of_encoder else other
+            inputs[each.name] = InputSpec(entry.dtype, other or entry.shape)
     return inputs
 
 
@@ -27,9 +28,9 @@ def twice(entries: Mapping[str, InputSpec | CacheEntry]) -> Iterator[tuple[str, 
     """Yield inputs that are named although a cache has them."""
     for name, entry in entries.items():
         if isinstance(entry, CacheEntry):
-            for leaf, _ in cache_names(name, entry.cache, entry.layers):
-                if leaf in entries:
-                    yield leaf, f"{leaf} is one of the cache {name} already; remove it"
+            for each in cache_tensors(name, entry.cache, entry.layers):
+                if each.name in entries:
+                    yield each.name, f"{each.name} is one of the cache {name} already; remove it"
 
 
 def size_problems(

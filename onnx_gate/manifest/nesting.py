@@ -7,6 +7,7 @@ field of a class, or by the index in a list or tuple. Of which class each of the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 Tree = str | Mapping[str, "Tree"]
 """The name of a tensor, or what is below a name, by its keys."""
@@ -14,8 +15,9 @@ Tree = str | Mapping[str, "Tree"]
 CACHES = ("dynamic", "encoder_decoder")
 """The caches of transformers that are known by name."""
 
-_HALVES = ("decoder", "encoder")
-_PAIR = ("key", "value")
+_ENCODER, _VALUE = "encoder", "value"
+_HALVES = ("decoder", _ENCODER)
+_PAIR = ("key", _VALUE)
 
 
 def parts(name: str) -> tuple[str, ...]:
@@ -99,12 +101,24 @@ def leaves(tree: Tree) -> Iterator[str]:
             yield from leaves(inner)
 
 
-def cache_names(name: str, kind: str, layers: int) -> tuple[tuple[str, bool], ...]:
-    """Return the names of a cache's tensors, as optimum has them, and which the encoder has made."""
+class CacheTensor(NamedTuple):
+    """The keys or the values of a layer, by their name: whether they are values, and the encoder's."""
+
+    name: str
+    is_value: bool
+    of_encoder: bool
+
+
+def cache_tensors(name: str, kind: str, layers: int) -> tuple[CacheTensor, ...]:
+    """Return the tensors of a cache, with the names that optimum gives them."""
     if kind == "dynamic":
-        return tuple((f"{name}.{i}.{each}", False) for i in range(layers) for each in _PAIR)
+        return tuple(
+            CacheTensor(f"{name}.{i}.{each}", each == _VALUE, of_encoder=False)
+            for i in range(layers)
+            for each in _PAIR
+        )
     return tuple(
-        (f"{name}.{i}.{half}.{each}", half == "encoder")
+        CacheTensor(f"{name}.{i}.{half}.{each}", each == _VALUE, half == _ENCODER)
         for i in range(layers)
         for half in _HALVES
         for each in _PAIR

@@ -22,7 +22,7 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
-from onnx_gate.manifest.nesting import Tree, cache_names, is_sequence, leaves
+from onnx_gate.manifest.nesting import Tree, cache_tensors, is_sequence, leaves
 from onnx_gate.runtimes.base import first_line
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -200,7 +200,7 @@ _CACHE = "dynamic"
 
 def _is_cache(root: str, tree: Mapping[str, Tree], annotation: Any) -> bool:
     """Return whether the names are those of a cache's layers, and the annotation takes a cache."""
-    layers = {name for name, _ in cache_names(root, _CACHE, len(tree))}
+    layers = {each.name for each in cache_tensors(root, _CACHE, len(tree))}
     kinds = (typing.get_origin(kind) or kind for kind in _kinds(annotation))
     return layers == set(leaves(tree)) and any(
         base.__name__ == "Cache" for kind in kinds for base in kind.__mro__

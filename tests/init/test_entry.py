@@ -48,6 +48,13 @@ def test_layers_of_a_cache_are_one_entry() -> None:
     assert inputs(Learned("M", dict.fromkeys(names, held))) == [
         "past: {cache: dynamic, layers: 2, shape: [batch, 2, past, 8]}"
     ]
+    other = Guess("float32", ("batch", 2, "past", 4))
+    wide = {name: other if name.endswith("value") else held for name in names}
+    assert inputs(Learned("M", wide)) == [
+        "past: {cache: dynamic, layers: 2, shape: [batch, 2, past, 8], value_shape: [batch, 2, past, 4]}"
+    ]
+    # Of layers that are not alike each tensor has its line.
+    assert len(inputs(Learned("M", {**wide, names[0]: other}))) == len(names)
 
 
 @pytest.mark.parametrize(

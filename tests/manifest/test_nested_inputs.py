@@ -57,6 +57,19 @@ def test_names_make_a_tree() -> None:
         ("p: {cache: dynamic, layers: 0, shape: [1, 2, 3, 4]}", "must be at least 1, found 0"),
         ("p: {cache: dynamic, layers: 1, shape: [1, 2, 3]}", "has 4 dimensions"),
         ("p: {cache: encoder_decoder, layers: 1, shape: [1, 2, 3, 4]}", "needs 'encoder_shape'"),
+        (
+            "p: {cache: dynamic, layers: 1, shape: [1, 2, 3, 4], value_shape: [3]}",
+            "the value shape of",
+        ),
+        (
+            "p: {cache: dynamic, layers: 1, shape: [1, 2, p, 4], value_shape: [1, 2, q, 8]}",
+            "differ in their last size alone, the head size; found [1, 2, p, 4] and [1, 2, q, 8]",
+        ),
+        (
+            "p: {cache: encoder_decoder, layers: 1, shape: [1, 2, 3, 4], value_shape: [1, 2, 3, 5], "
+            "encoder_shape: [1, 2, 3, 4]}",
+            "'value_shape' belongs to cache: dynamic",
+        ),
         ("p: {cache: dynamic, layers: 1, shape: [1, 2, 3, 4], range: [0, 1]}", "unknown key"),
         ("p: {cach: dynamic, layers: 1, shape: [1, 2, 3, 4]}", "did you mean 'cache'?"),
         (
@@ -124,6 +137,10 @@ def test_a_cache_is_its_tensors(read: Read) -> None:
         "past.0.encoder.value": "source",
     }
     assert {each.dtype for each in both.inputs.values()} == {"float16"}
+    latent = read(
+        "past: {cache: dynamic, layers: 2, shape: [b, 1, past, 16], value_shape: [b, 1, past, 8]}"
+    )
+    assert [each.shape[3] for each in latent.inputs.values()] == [16, 8, 16, 8]
 
 
 def test_a_mask_is_no_tolerance_and_loosens(manifest: Callable[..., Manifest]) -> None:

@@ -176,6 +176,13 @@ class CacheEntry:
             "past, head size]`."
         ),
     ]
+    value_shape: Annotated[
+        Maybe[Shape],
+        Field(
+            description="The shape of the values where their last size is another than that of the keys, "
+            "as with DeepSeek's latent attention; `dynamic` only."
+        ),
+    ] = None
     encoder_shape: Annotated[
         Maybe[Shape],
         Field(description="The same of what the encoder has left; `encoder_decoder` only."),
@@ -184,7 +191,7 @@ class CacheEntry:
 
 
 def _whole(cache: CacheEntry) -> CacheEntry:
-    for name in ("shape", "encoder_shape"):
+    for name in ("shape", "value_shape", "encoder_shape"):
         shape = getattr(cache, name)
         if shape is not None and len(shape) != 4:
             raise mistake(
@@ -196,6 +203,14 @@ def _whole(cache: CacheEntry) -> CacheEntry:
             "an encoder_decoder cache needs 'encoder_shape', the shape of what the encoder has left"
             if cache.encoder_shape is None
             else "'encoder_shape' belongs to cache: encoder_decoder; remove it"
+        )
+    if cache.value_shape is not None and cache.cache != "dynamic":
+        raise mistake("'value_shape' belongs to cache: dynamic; remove it")
+    if cache.value_shape is not None and cache.value_shape[:-1] != cache.shape[:-1]:
+        keys, values = (", ".join(map(str, s)) for s in (cache.shape, cache.value_shape))
+        raise mistake(
+            "keys and values of a cache differ in their last size alone, the head size; found "
+            f"[{keys}] and [{values}]"
         )
     return cache
 
