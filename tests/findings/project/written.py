@@ -106,8 +106,9 @@ def summing(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
 
 
 def rooting(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
-    nodes = [_node("Sqrt", "x", "y")]
-    _write(path, example, nodes, (TensorProto.FLOAT, ["batch", 8]))
+    nodes = [_node("Pow", "x half", "y")]
+    half = np.float32(0.5)
+    _write(path, example, nodes, (TensorProto.FLOAT, ["batch", 8]), half=half)
 
 
 def looking_up(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
@@ -117,8 +118,11 @@ def looking_up(module: nn.Module, example: dict[str, Tensor], path: Path) -> Non
 
 
 def shortening(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
-    nodes = [_node("Cast", "x", "y", to=TensorProto.UINT8)]
-    _write(path, example, nodes, (TensorProto.UINT8, ["batch", 8]))
+    nodes = [
+        _node("Cast", "x", "short", to=TensorProto.INT8),
+        _node("Cast", "short", "y", to=TensorProto.INT32),
+    ]
+    _write(path, example, nodes, (TensorProto.INT32, ["batch", 8]))
 
 
 def attending(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
