@@ -235,6 +235,8 @@ class Comparer(Generic[_R]):
             self.tally.refused[label, name] += 1
             if len(self.tally.kept) < _KEPT:
                 self.tally.kept.setdefault((label, case.id, name), (judged.noise, reference))
+        if judged.holds and not case.advice and selected is None and name in self.tally.experience:
+            self.tally.experience[name].left_open.learn(expected, judged.opened)
         if "rounding" in judged.causes and name in self.tally.experience:
             self.tally.experience[name].rewritten |= reference.rewritten
         if asked.slow:

@@ -12,6 +12,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.resolution import resolution_of
 from onnx_gate.verify.judge.selftest import accepts
+from onnx_gate.verify.left_open import LeftOpen
 
 # Answers of earlier cases are kept to try the judge with, up to this many bytes an output.
 KEPT_BYTES = 64 * 2**20
@@ -33,6 +34,7 @@ class Experience:
     refused: bool = False
     resolved: bool = False
     rewritten: dict[str, str] = field(default_factory=dict)
+    left_open: LeftOpen = field(default_factory=LeftOpen)
     _earlier: dict[tuple[int, ...], Array] = field(default_factory=dict)
 
     def learn(self, expected: Array) -> None:

@@ -17,6 +17,8 @@ from onnx_gate.verify.judge.noise import VISIBLE
 
 # From here on per cent are harder to read than times.
 _TIMES = 10.0
+# So many columns are named.
+_COLUMNS = 4
 # One draw of a rounding that moves elements by a visible part is hardly a tenth of that.
 _NOTHING = 0.1 * VISIBLE
 
@@ -67,9 +69,13 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
             causes = ", ".join(dict.fromkeys(c for check in opened for c in check.causes))
             elements = sum(check.open for check in opened)
             of = sum(check.open + check.compared for check in own)
+            experience = tried.outputs.get(name)
+            columns = [] if experience is None else list(experience.left_open.columns())
+            never = f". Nearly always open: {listed(columns, _COLUMNS)}" if columns else ""
             yield codes.OG404.finding(
                 f"{elements} of {of} elements of {name} are open: {causes}; {spec.against} has more than "
-                f"one answer there, and each is one of them ({_cases(opened)})",
+                f"one answer there, and each is one of them ({_cases(opened)}){never}",
+                severity="warning" if columns else "note",
                 data={"output": name, "open": elements, "of": of},
             )
         largest = _largest(tried.outputs.get(name))

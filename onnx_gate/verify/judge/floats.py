@@ -119,6 +119,7 @@ def _hold_against(
             compared=int(np.count_nonzero(compared)),
             open=int(np.count_nonzero(opened)),
             causes=causes,
+            opened=opened,
         )
     return judged, automatic
 

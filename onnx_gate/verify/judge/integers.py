@@ -68,6 +68,7 @@ def judge_integers(
                 compared=expected.size - count,
                 open=count,
                 causes=causes,
+                opened=opened,
             )
     return Judgement(
         False,

@@ -19,7 +19,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.text import number
 from onnx_gate.verify.judge.auto import AutoResult
 from onnx_gate.verify.judge.criteria import Criterion, Metric
-from onnx_gate.verify.judge.noise import Noise, distance
+from onnx_gate.verify.judge.noise import Mask, Noise, distance
 from onnx_gate.verify.judge.systematic import Lean
 
 
@@ -58,8 +58,8 @@ class Judgement:
     """The verdict on one output, with everything that the report says about it.
 
     ``systematic``: the difference is of a kind that rounding never makes, by ``lean``, its sums.
-    ``compared`` and ``open`` are numbers of elements, ``causes`` why some are open. ``form``
-    is what of the output's form is not PyTorch's.
+    ``compared`` and ``open`` are numbers of elements, ``causes`` why some are open, ``opened`` which.
+    ``form`` is what of the output's form is not PyTorch's.
     """
 
     holds: bool
@@ -75,6 +75,7 @@ class Judgement:
     compared: int = 0
     open: int = 0
     causes: tuple[OpenCause, ...] = ()
+    opened: Mask | None = field(default=None, repr=False)
     form: Form | None = None
 
 
