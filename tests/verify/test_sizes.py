@@ -265,6 +265,17 @@ def test_each_long_dimension_has_its_turn_at_a_number_before_the_next_number() -
     assert [max(sizes.values()) for sizes in tried[:4]] == [302, 302, 202, 202]
 
 
+def test_what_no_case_was_beyond_is_gone_far_beyond() -> None:
+    spec = spec_of(x="float32[batch, time]")
+    tried = [
+        s["time"]
+        for _, s, named in further_sizes(spec, (30, 512), {"batch": 2, "time": 8})
+        if named
+    ]
+    assert 1025 in tried
+    assert 61 not in tried
+
+
 def test_a_number_that_two_sides_come_to_together_is_gone_beyond() -> None:
     spec = spec_of(image="float32[batch, 3, height, width]")
     base = {"batch": 1, "height": 8, "width": 8}

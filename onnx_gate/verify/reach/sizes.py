@@ -46,6 +46,8 @@ def further_sizes(
 ) -> Iterator[tuple[str, dict[str, int], bool]]:
     """Yield more sizes, each under a name: around each number, which is told, and of other remainders.
 
+    And twice as long as a number that no tested size is beyond: what is held at a distance of so many
+    places (a bias by it) is off by little next to it, and shows far beyond.
     A dimension that the manifest gives sizes has no others.
     """
     kinds = roles(spec.inputs)
@@ -59,18 +61,18 @@ def further_sizes(
     ordered = sorted(set(numbers))
     # Each dimension has its turn before the next number: what pays for all may be spent by one.
     few = {d: least[d] for d in free if kinds.get(d) == "batch" or least[d] > 1}
+    most = {dim: max((sizes[dim] for sizes in known if dim in sizes), default=1) for dim in long}
     rows += [
-        {d: size for d, size in few.items() if d != dim} | {dim: n + more}
-        for more in (2, 0, 1, -1)
+        {d: size for d, size in few.items() if d != dim} | {dim: times * n + more}
+        for times, more in ((1, 2), (1, 0), (1, 1), (1, -1), (2, 1))
         for n in reversed(ordered)
         for dim in long
-        if n + more <= LARGEST_SIZE
+        if times * n + more <= LARGEST_SIZE and (times == 1 or n > most[dim])
     ]
     rows += _areas(ordered, long, few, known)
     named = len(rows)
     rows += _of_remainders(kinds, least, ordered, known)
     # What overflows, or ends after so many steps, names no size.
-    most = {dim: max((sizes[dim] for sizes in known if dim in sizes), default=1) for dim in long}
     for times in LARGER:
         rows += [
             {d: least[d] for d in free if d != dim} | {dim: times * most[dim] + 1} for dim in long
