@@ -72,7 +72,9 @@ def explained(
     diagnosis = result.diagnosis
     if answer.get("diagnosis") is not None:
         diagnosis = Diagnosis.model_validate(answer["diagnosis"])
-    if precision is not None and diagnosis is not None and diagnosis.is_no_rounding:
+    known = diagnosis is not None and diagnosis.is_no_rounding
+    known |= any(f.severity == "error" for f in codes.OG417.among(result.findings))
+    if precision is not None and known:
         precision = precision.model_copy(update={"proposals": ()})
     told = tuple(Finding.model_validate(finding) for finding in answer.get("findings", ()))
     wrong = result.verdict == "pass" and any(finding.severity == "error" for finding in told)

@@ -58,8 +58,11 @@ def lines(precision: Precision) -> list[str]:
             f"{decibels(precision.left_db)}"
         )
     elif precision.proposals:
-        shown += [yaml(precision)] if offered(precision.proposals) else []
-        shown += [reason(each) for each in precision.proposals[:_OUTPUTS]]
+        offers = offered(precision.proposals)
+        shown += [yaml(precision)] if offers else []
+        # What the manifest has needs no reason.
+        told = [each for each in precision.proposals if offers or not each.tolerance]
+        shown += [reason(each) for each in told[:_OUTPUTS]]
     costs = [
         f"{layer_name(each)} {decibels(each.snr_db)}" for each in precision.layers[:SHOWN_LAYERS]
     ]

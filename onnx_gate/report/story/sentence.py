@@ -164,13 +164,16 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         return Sentence(name, what, action=_sharpness([model]))
     check = check or next(iter(summary.failing(model)), None)
     what = _difference(check, model.against) if check is not None else "a finding fails it"
+    # What fails by its weights alone, which no check has shown, is not off by its bits.
+    weights = check is None and any(codes.OG417.among(model.findings))
+    bits = _blames(model, "reduced precision") and not weights
     room = model.headroom
-    if room is not None and room.first is not None and _blames(model, "reduced precision"):
+    if room is not None and room.first is not None and bits:
         why = headroom.beyond(room, line=where is None)
         # Block by block nothing is tried in float32.
         tried = not any(codes.OG433.among(model.findings))
         return Sentence(name, what, "", why, where, remedy=headroom.remedy(room) if tried else "")
-    if model.precision is not None and _blames(model, "reduced precision"):
+    if model.precision is not None and bits:
         why, action = precision.reason_and_action(model.precision)
         if model.diagnosis is not None and model.diagnosis.cause:
             why = plain(model.diagnosis.cause, _TEXT)
