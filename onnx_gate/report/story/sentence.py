@@ -30,9 +30,10 @@ _DECIDED = (codes.OG102.code, codes.OG116.code)
 
 # A line that asks for a size. What is baked in without one is so by an operator, or on the way there.
 _SIZE = re.compile(r"\.shape\b|\.size\(|\blen\(|\brange\(")
-_NO_SIZE = "Make no size a number of Python's before it, or write the one size in the manifest."
+_NO_SIZE = (
+    "Make no size a number of Python's{before}, or write the one size in the manifest{tried}."
+)
 _TRIED = "another exporter was tried, and the model stays red"
-_NO_SIZE_AT_ALL = f"{_NO_SIZE.rstrip('.')}: {_TRIED}."
 
 _ENDS: Mapping[ErrorKind, str] = {
     "build": "the model could not be built",
@@ -180,8 +181,8 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         remedy = model.diagnosis.remedy if model.diagnosis is not None else ""
         return Sentence(name, what, "", why, where, "", action, remedy)
     finding = _cause(model, check)
-    code, why, action = _reason(model, finding)
     file = _file(model) if where is None else ""
+    code, why, action = _reason(model, finding, placed=bool(file) or where is not None)
     return Sentence(name, what, code, why, where, file, action, _own_remedy(model, finding))
 
 
@@ -325,8 +326,8 @@ def _blames(model: ModelResult, blame: Blame) -> bool:
     return model.diagnosis is not None and model.diagnosis.blame == blame
 
 
-def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]:
-    """Return the line that a reason begins with, the reason, and what to do."""
+def _reason(model: ModelResult, finding: Finding | None, *, placed: bool) -> tuple[str, str, str]:
+    """Return the line that a reason begins with, the reason, and what to do; ``placed``: where is told."""
     diagnosis = model.diagnosis
     # That a weight is wrong says less than which one it is.
     noted = finding is None or finding.severity == "note" or finding.code == codes.OG417.code
@@ -339,7 +340,9 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
         line = finding.data.get("code", "")
         blamed = diagnosis.source.code if diagnosis is not None and diagnosis.source else ""
         unseen = finding.code == codes.OG102.code and not _SIZE.search(f"{line} {blamed}")
-        no_size = _NO_SIZE_AT_ALL if _all_exporters_fail(model) else _NO_SIZE
+        wrong_at = _first_wrong(diagnosis) if unseen and diagnosis is not None else ""
+        tried = f": {_TRIED}" if _all_exporters_fail(model) else ""
+        no_size = _NO_SIZE.format(before=" before it" if wrong_at or placed else "", tried=tried)
         remedy = no_size if unseen else _remedy(finding.code)
         if finding.code in _DECIDED and isinstance(line, str) and line:
             if finding.data.get("refused"):
@@ -348,7 +351,6 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
         entry = CATALOGUE.get(finding.code)
         title = entry.title if entry is not None else plain(finding.message, _TEXT)
         why = owned.reason(model, finding) or title
-        wrong_at = _first_wrong(diagnosis) if unseen and diagnosis is not None else ""
         return "", why + wrong_at, remedy
     if diagnosis is None:
         return "", "", ""

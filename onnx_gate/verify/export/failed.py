@@ -73,6 +73,12 @@ class ExportFailure:
         return self.spec.export.exporter
 
     @property
+    def called(self) -> str:
+        """What it is called: one that a function of the user's calls has no name of its own."""
+        own = ":" in self.exporter
+        return f"exporter that {self.exporter} calls" if own else f"{self.exporter} exporter"
+
+    @property
     def held(self) -> Iterator[Any]:
         """What the frames of all tracebacks hold."""
         return (value for each in self.chain for value in locals_of(each))

@@ -316,7 +316,7 @@ def _within(error: BaseException, file: str, functions: Sequence[str]) -> bool:
 def _script(failure: ExportFailure) -> FailureSaid | None:
     if "PackedParams" in failure.text or "quantized::" in failure.text:
         return FailureSaid(
-            f"the {failure.exporter} exporter has no translation of torch.ao's quantised modules"
+            f"the {failure.called} has no translation of torch.ao's quantised modules"
             f"{at(failure.source)}",
             "export the float model, quantise the file with onnxruntime.quantization, and name it "
             "with onnx:",

@@ -84,7 +84,7 @@ def torch_operator(failure: ExportFailure) -> FailureSaid | None:
     by_hand = _of_distances(failure.chain) if name == _DISTANCES else ""
     added = _NO_SYMBOLIC.search(failure.text)
     of = _made_of_it(failure.chain, name)
-    missing = f"the {failure.exporter} exporter has no translation of {name}{of}"
+    missing = f"the {failure.called} has no translation of {name}{of}"
     head = f"{missing} to ONNX"
     if added is not None and added[3]:
         return FailureSaid(
