@@ -180,6 +180,21 @@ def attributes(module: nn.Module) -> dict[tuple[int, str], object]:
     }
 
 
+def own_attributes(module: nn.Module) -> dict[tuple[str, str], object]:
+    """Return what every part holds under names of its own, but its mode, by its name and theirs."""
+    return {
+        (name, str(key)): value
+        for name, part in parts(module)
+        for key, value in _items(part, "__dict__")
+        if key != "training"
+    }
+
+
+def is_plain(value: object) -> bool:
+    """Return whether it is text, a number, a switch or ``None``."""
+    return type(value) in _PLAIN
+
+
 def equal_values(first: Array, second: Array) -> bool:
     """Return whether two copies hold the same values, NaN where there was NaN."""
     return first.shape == second.shape and bool(np.array_equal(first, second, equal_nan=True))

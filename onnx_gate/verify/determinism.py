@@ -213,8 +213,8 @@ def _first_drawn(
     return drawing.name, drawing.line
 
 
-def disagreement(first: Outputs, second: Outputs) -> str:
-    """Return how the two differ beyond rounding, or an empty string."""
+def disagreement(first: Outputs, second: Outputs, room: float = 1.0) -> str:
+    """Return how the two differ beyond rounding, ``room`` times the usual, or an empty string."""
     if first.names != second.names:
         return f"the outputs were {', '.join(first.names)} and then {', '.join(second.names)}"
     for name, a, b in zip(first.names, first.arrays, second.arrays, strict=True):
@@ -225,7 +225,7 @@ def disagreement(first: Outputs, second: Outputs) -> str:
             continue
         allowed = 0.0
         if is_floating(a.dtype) and not found.nonfinite:
-            allowed = FLOOR[str(a.dtype)] * eps_of(a.dtype) * found.expected_rms
+            allowed = room * FLOOR[str(a.dtype)] * eps_of(a.dtype) * found.expected_rms
         if found.nonfinite or found.max_abs > allowed:
             return f"{name} differs by up to {found.max_abs:.3g}"
     return ""

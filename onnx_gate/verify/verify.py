@@ -64,6 +64,7 @@ from onnx_gate.verify.remarks import Tried
 from onnx_gate.verify.source_lines import source_of
 from onnx_gate.verify.steps.course import check_steps
 from onnx_gate.verify.subject import Locate
+from onnx_gate.verify.switched import Attributes, must_not_switch, plain, told_of
 from onnx_gate.verify.versions import version_findings
 from onnx_gate.verify.waive import waive
 from onnx_gate.workers import tracebacks
@@ -176,12 +177,14 @@ def _decided(spec: ModelSpec, context: Context, result: ModelResult) -> ModelRes
 def _verify(
     spec: ModelSpec, context: Context, progress: Progress
 ) -> tuple[ModelResult, Checker, Exported]:
+    began = time.monotonic()
     with progress.stage("build"):
         built = build(spec, context.workspace)
         progress.findings += built.findings
         if _is_small(spec, built.module):
             context = replace(context, threads=1)
             torch.set_num_threads(1)
+        as_built = plain(built.module)
         prepared = prepare(spec, context, built.module)
         progress.findings += prepared.findings
         check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
@@ -189,7 +192,7 @@ def _verify(
     if earlier is not None:
         exported, inspected = earlier
         reduced = reduced_precision(exported.proto, exported.exporter, prepared.eager.module)
-        _must_agree(prepared, "called again")
+        _must_agree(prepared, "called again", as_built)
         progress.export = exported.info()
         progress.findings += inspected
     else:
@@ -235,7 +238,10 @@ def _verify(
     with progress.split("verify", checker.tally.clock):
         tally = checker.run()
         with tally.clock.of("pytorch"):
-            _must_agree(prepared, "called again on equal inputs after other calls")
+            _must_agree(prepared, "called again on equal inputs after other calls", as_built)
+        taken = time.monotonic() - began
+        room = room_for_a_fork(spec)
+        progress.findings += must_not_switch(as_built, prepared, checker, taken, room=room)
         progress.findings[:] = weigh_draws(
             checker, exported, tally.checks, tuple(progress.findings)
         )
@@ -309,14 +315,14 @@ def _instead(spec: ModelSpec, prepared: Prepared, exported: Exported) -> Instead
     return Instead(exported.path, feeds, prepared.call.outputs.arrays)
 
 
-def _must_agree(prepared: Prepared, when: str) -> None:
+def _must_agree(prepared: Prepared, when: str, as_built: Attributes) -> None:
     difference = prepared.agrees_still()
     if difference and prepared.call.drawn:
         repeat(prepared.eager, prepared.example, prepared.call)
     if difference:
         raise codes.OG106.error(
-            f"the model disagrees with itself: {when}, {difference}; it keeps state between calls, "
-            "and a graph keeps none"
+            f"the model disagrees with itself: {when}, {difference}; it keeps state between calls"
+            f"{told_of(as_built, prepared.eager.module)}, and a graph keeps none"
         )
 
 
