@@ -61,6 +61,7 @@ def locate(cause: str, subject: Subject, seconds: float) -> dict[str, Any]:
         case=check.case,
         output=check.output,
         blame=blame,
+        refused="runtime" in check.refused,
         evidence=blamed.evidence,
         node=node,
         beside=located.beside,

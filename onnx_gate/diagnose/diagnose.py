@@ -248,6 +248,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         case=subject.check.case,
         output=subject.check.output,
         blame=blamed.blame,
+        refused="runtime" in subject.check.refused,
         against=subject.spec.against,
         evidence=blamed.evidence,
         node=located.node,

@@ -13,7 +13,7 @@ from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Source
 from onnx_gate.report.model.headroom import Headroom, ValueRange
 from onnx_gate.report.model.remedy import Remedies, SettingChange
 from onnx_gate.report.render import html, junit, markdown, sarif, terminal
-from onnx_gate.report.story import headroom, sentence
+from onnx_gate.report.story import diagnosed, headroom, sentence
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 
@@ -217,3 +217,39 @@ def test_who_exported_in_training_mode_calls_eval(code: str, writer: str, says: 
     said = str(sentence.of_model(net, "onnx-gate.yml"))
     assert says in said
     assert ("other values" in said) is not bool(writer)
+
+
+@pytest.mark.parametrize(
+    ("blame", "repro", "words"),
+    [
+        ("undecided", "repro/net/case", "Replay the reproduction and follow"),
+        ("undecided", None, "Run this case alone (`--case`), with more `timeout` or `memory`"),
+        ("kernel", "repro/net/case", "report the reproduction to ONNX Runtime."),
+        ("kernel", None, "and report it to ONNX Runtime."),
+    ],
+)
+def test_a_reproduction_is_named_where_one_was_written(
+    blame: Blame, repro: str | None, words: str
+) -> None:
+    bad = check("typical/seq=7/0", "diverged", budget=41.0, sizes={"seq": 7})
+    diagnosis = Diagnosis(
+        runtime="onnxruntime", case=bad.case, output="logits", blame=blame, repro=repro
+    )
+    failed = model("net", bad, verdict="diverged", diagnosis=diagnosis)
+    said = str(sentence.of_model(failed, "onnx-gate.yml"))
+    assert words in said
+    assert ("reproduction and" in said or "the reproduction to" in said) == (repro is not None)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_refusal_is_no_wrong_computation(refused: bool) -> None:
+    bad = check("typical/seq=7/0", "diverged", sizes={"seq": 7})
+    diagnosis = Diagnosis(
+        runtime="onnxruntime", case=bad.case, output="*", blame="kernel", refused=refused
+    )
+    failed = model("net", bad, verdict="diverged", diagnosis=diagnosis)
+    said = diagnosed.sentence(diagnosis) + str(sentence.of_model(failed, "onnx-gate.yml"))
+    assert ("computes it wrongly" in said) != refused
+    assert ("a kernel of ONNX Runtime is wrong" in said) != refused
+    assert ("A refusal of ONNX Runtime: it does not run" in said) == refused
+    assert ("ONNX Runtime does not run the graph on these inputs" in said) == refused

@@ -233,7 +233,8 @@ class Diagnosis(Frozen):
     ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the
     errors along the graph, in topological order, and ``guilty`` is the node's place among them.
     ``beside`` is the node next to which the graph lacks ``node``. ``repro`` is a folder relative to
-    the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` is what
+    the report's, ``replay`` are the arguments that replay it in its runtime. ``refused``: the
+    runtime would not run it, so that no number of its is wrong. ``against`` is what
     sentences call the side that is right. ``cause`` is what an experiment singled out, a sentence
     without its point, and ``remedy`` what to do about just that; ``hints`` are codes of findings that
     explain it. ``nonfinite`` is the node that makes the worst element's NaN or infinity of numbers.
@@ -258,6 +259,7 @@ class Diagnosis(Frozen):
     guilty: int | None = None
     repro: str | None = None
     replay: tuple[str, ...] = ()
+    refused: bool = False
     hints: tuple[str, ...] = ()
     note: str = ""
     known: Known | None = None
@@ -278,6 +280,7 @@ class Diagnosis(Frozen):
             case=check.case,
             output=check.output,
             blame="undecided",
+            refused="runtime" in check.refused,
             cause=cause,
             note=note,
         )

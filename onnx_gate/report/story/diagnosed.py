@@ -62,6 +62,11 @@ _MEANINGS_BY: Mapping[tuple[Blame, Experiment | None], str] = {
     ): "{engine} rounds otherwise than {against} does, and the graph is right.",
 }
 
+# The graph may ask for what a runtime has every right to refuse, as where a size is baked into it.
+_REFUSED = (
+    "it does not run the graph on these inputs; a number that it computes wrongly was not seen."
+)
+
 _AROUND = 2
 _BARS = 40
 _LEAST = -9.0
@@ -74,6 +79,8 @@ def sentence(diagnosis: Diagnosis) -> str:
 
 def title(diagnosis: Diagnosis) -> str:
     """Return whom the diagnosis blames."""
+    if is_refusal(diagnosis):
+        return worded("A refusal of {engine}", diagnosis)
     title = _TITLES_BY.get((diagnosis.blame, _decided_by(diagnosis)), TITLES[diagnosis.blame])
     return worded(title, diagnosis)
 
@@ -82,8 +89,15 @@ def meaning(diagnosis: Diagnosis) -> str:
     """Return what the blame means."""
     if diagnosis.blame == "undecided" and not diagnosis.evidence:
         return "no experiment was made."
+    if is_refusal(diagnosis):
+        return worded(_REFUSED, diagnosis)
     by = _decided_by(diagnosis)
     return worded(_MEANINGS_BY.get((diagnosis.blame, by), MEANINGS[diagnosis.blame]), diagnosis)
+
+
+def is_refusal(diagnosis: Diagnosis) -> bool:
+    """Return whether the kernel that is blamed has computed nothing at all, wrong or right."""
+    return diagnosis.refused and diagnosis.blame == "kernel"
 
 
 def _decided_by(diagnosis: Diagnosis) -> Experiment | None:

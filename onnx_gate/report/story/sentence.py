@@ -16,7 +16,7 @@ from onnx_gate.manifest import EXPORTERS
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.model.remedy import SettingChange
-from onnx_gate.report.story import diagnosed, headroom, locations, owned, precision, summary
+from onnx_gate.report.story import blames, headroom, locations, owned, precision, summary
 from onnx_gate.report.story.extent import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.text import counted, format_int, listed, number, plain
@@ -45,43 +45,10 @@ _ENDS: Mapping[ErrorKind, str] = {
     "timeout": "the model ran out of time",
     "memory": "the model ran out of memory",
 }
-_CAUSES: Mapping[Blame, str] = {
-    "model": "{against} does not agree with itself",
-    "capture": "what was captured of the module is not what it computes",
-    "exporter": "the exporter wrote another computation",
-    "graph": "the file holds another computation",
-    "optimiser": "ONNX Runtime's optimiser changes what is computed",
-    "kernel": "a kernel of {engine} is wrong",
-    "stale artifact": "the committed file is not what the model exports to",
-    "conversion": "the file computes something else than the one that it was made from",
-    "reduced precision": "the file computes in fewer bits",
-    "ill-conditioned": "rounding alone moves {against}'s own result as far",
-    "undecided": "no single cause was found",
-}
-# What is known where a function of the user's wrote the file: that it did.
-_WRITTEN: Mapping[Blame, str] = {
-    "capture": "what {writer} wrote of the module is not what it computes",
-    "exporter": "{writer} wrote another computation",
-}
-_NO_OTHER = "Write {line} with other operators."
 # Beyond it whole numbers have no double of their own, which is what a report has of them.
 _DOUBLE = 2.0**53
 # That another runtime could not be judged, or nothing elsewhere, is no reason why a check diverges.
 _ELSEWHERE = frozenset((codes.OG307.code, codes.OG402.code))
-_ACTIONS: Mapping[Blame, str] = {
-    "model": "Make `forward` give the same answer twice on equal inputs.",
-    "capture": "Write {line} so that nothing of the inputs is decided while it is exported.",
-    "exporter": "Write {line} with other operators, or export with another exporter.",
-    "graph": "Write {line} with other operators, or make the file anew.",
-    "optimiser": "Switch that optimisation off where the model is served.",
-    "kernel": "Write {line} with other operators, and report the reproduction to {engine}.",
-    "stale artifact": "Export the file anew and commit it.",
-    "conversion": "Leave that node out of what the tool changes, or name a tolerance that you can "
-    "stand for.",
-    "reduced precision": "Name a tolerance that is meant for it.",
-    "ill-conditioned": "Compute it in a stabler way, or name a tolerance that you can stand for.",
-    "undecided": "Replay the reproduction and follow the error along the graph.",
-}
 
 
 @dataclass(frozen=True)
@@ -355,8 +322,7 @@ def _reason(model: ModelResult, finding: Finding | None, *, placed: bool) -> tup
     if diagnosis is None:
         return "", "", ""
     writer = _writer(model)
-    causes = _WRITTEN if writer and diagnosis.blame in _WRITTEN else _CAUSES
-    why = diagnosed.worded(causes[diagnosis.blame], diagnosis, writer)
+    why = blames.cause(diagnosis, writer)
     if diagnosis.fused_by:
         why += f" ({plain(diagnosis.fused_by, _NAME)})"
     return "", why + _first_wrong(diagnosis), _action(model, diagnosis)
@@ -382,7 +348,7 @@ def _sizes_that_fit(finding: Finding) -> str:
 
 def _action(model: ModelResult, diagnosis: Diagnosis) -> str:
     alone = diagnosis.blame == "exporter" and _all_exporters_fail(model)
-    return diagnosed.worded(_NO_OTHER if alone else _ACTIONS[diagnosis.blame], diagnosis)
+    return blames.action(diagnosis, no_other=alone)
 
 
 def _all_exporters_fail(model: ModelResult) -> bool:
