@@ -38,7 +38,7 @@ _LEAST_SECONDS = 10.0
 _MOST_SECONDS = 60.0
 # Cases that are tried, and those of them for which the module is built anew.
 _CASES = 16
-_BUILDS = 4
+_BUILDS = 8
 # Bytes of inputs and outputs that are kept.
 _KEPT_BYTES = 2**28
 # Another way to the same sum may round a hundred times as far as the same way does twice.
@@ -169,7 +169,7 @@ class _SwitchSearch:
     def as_data(self) -> dict[str, Any]:
         """Return the case and the difference, or how many were compared. The module is altered."""
         answers: list[tuple[Case, Outputs]] = []
-        kept = compared = 0
+        kept = 0
         # All of them first: restored attributes may alter the module further.
         for case in _chosen(self._checker.tried(), self._deadline):
             outputs = self._ask(self._eager, case.arrays)
@@ -178,13 +178,19 @@ class _SwitchSearch:
                 kept += sum(each.nbytes for each in (*case.arrays.values(), *outputs.arrays))
             if self._deadline.left < self._share or kept > _KEPT_BYTES:
                 break
+        doubted: list[tuple[Case, Outputs]] = []
+        alike: list[tuple[Case, Outputs]] = []
         for case, outputs in answers:
+            if self._deadline.left < self._share / 2:
+                break
+            before = self._as_before(case, self._changes)
+            same = before is not None and not disagreement(before, outputs, _ROOM)
+            (alike if same else doubted).append((case, outputs))
+        # Old attributes need not make of other parts what these were.
+        compared = 0 if self.swapped else len(alike)
+        for case, outputs in (*doubted, *(alike if self.swapped else ())):
             if self._deadline.passed():
                 break
-            before = None if self.swapped else self._as_before(case, self._changes)
-            if before is not None and not disagreement(before, outputs, _ROOM):
-                compared += 1
-                continue
             difference = self._of_fresh(case, outputs)
             if difference:
                 return self._told(case, outputs, difference)
