@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -73,11 +73,15 @@ class Eager:
         return twin
 
     def run(
-        self, inputs: Mapping[str, Array], *, mode: AbstractContextManager[Any] | None = None
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        mode: AbstractContextManager[Any] | None = None,
+        ended: Callable[[Sequence[torch.Tensor]], object] | None = None,
     ) -> Outputs:
         """Call the module once on copies of ``inputs`` and return copies of its outputs.
 
-        ``mode`` is entered around the call.
+        ``mode`` is entered around the call, and ``ended`` is given the outputs themselves.
         Raises ``Refusal`` with the exception's type and first line where ``forward`` raises.
         """
         tensors = {name: to_tensor(array) for name, array in inputs.items()}
@@ -87,6 +91,8 @@ class Eager:
             if seen is not None and tensor.item() not in seen:
                 seen.append(tensor.item())
         kept = [(name, tensor) for name, tensor in named if name not in self.left_out]
+        if ended is not None:
+            ended([tensor for _, tensor in kept])
         return Outputs(
             tuple(name for name, _ in kept), tuple(to_array(tensor) for _, tensor in kept)
         )

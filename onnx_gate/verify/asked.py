@@ -46,10 +46,11 @@ class AskedModule:
         ``trajectory`` is the way that led to these inputs, where they are a step of a case. What it
         answers is learned.
         """
-        eager, float64, slow = self._eager, self._float64, False
+        eager, float64, slow, tape = self._eager, self._float64, False, None
         try:
             with self._clock.of("pytorch"):
                 outputs = (eager if case.advice else self.watcher).run(case.arrays)
+            tape = None if case.advice else self.watcher.recorded()
         except Refusal as refusal:
             if self._slow is None:
                 return self._refused(case, refusal)
@@ -59,7 +60,7 @@ class AskedModule:
                 return self._refused(case, refusal)
             eager, float64, slow = self._slow, Float64Reference(self._slow), True
         reference = (
-            CaseReference(eager, float64, case.arrays, outputs, self._clock)
+            CaseReference(eager, float64, case.arrays, outputs, self._clock, tape)
             if trajectory is None
             else StepReference(trajectory, eager, float64, outputs, self._clock)
         )

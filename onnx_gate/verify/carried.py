@@ -68,7 +68,7 @@ class CarriedCase(Frozen):
     ``inputs`` and ``outputs`` are dtypes by name, ``file`` holds the arrays.
 
     ``selected`` are the masks that outputs are judged by. ``runs`` is how many runs had their rounding
-    moved, ``replays`` how often the last operators of the first. ``refusal`` is PyTorch's, which then
+    moved, ``replays`` how often the last operators alone. ``refusal`` is PyTorch's, which then
     has no outputs.
     """
 

@@ -51,3 +51,6 @@ class TogetherReference(CaseReference):
     def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
         made = self._made.pop(seed, None)
         return super()._run_moved(seed) if made is None else made
+
+    def _record(self) -> None:
+        """Keep nothing: only one block is there at a time."""

@@ -62,14 +62,14 @@ def auto(
     """
     noise = Noise(expected, terms, answers)
     used, lean = _judged(candidate, noise)
-    while used.share > (SURE if noise.runs else 1) or lean.systematic:
+    while used.share > (SURE if noise.samples else 1) or _leans(lean, noise):
         hopeless = refused and used.share > _HOPELESS and len(noise.runs) >= FEW
         if used.share > SURE and noise.again():
             pass
         elif hopeless or not noise.more():
             break
         used, lean = _judged(candidate, noise)
-    basis = "rounding" if noise.runs else "floor"
+    basis = "rounding" if noise.samples else "floor"
     if used.share > 1 or lean.systematic:
         witnessed = _witnessed(candidate, noise, answers, used, lean)
         if witnessed is not None:
@@ -81,6 +81,15 @@ def _judged(candidate: Array, noise: Noise) -> tuple[Used, Lean]:
     """Return what an element has used, and only where none is beyond its limit, what all lean to."""
     used = noise.used(candidate)
     return used, lean_of(candidate, noise) if used.share <= 1 else Lean()
+
+
+def _leans(lean: Lean, noise: Noise) -> bool:
+    """Return whether a difference leans further than rounding was seen to.
+
+    What the last operators do to all elements together is less than all of them do, and so no measure of
+    it.
+    """
+    return not lean.is_slight if noise.ends and not noise.runs else lean.systematic is not None
 
 
 def against(candidate: Array, base: Array, noise: Noise) -> AutoResult:

@@ -6,9 +6,9 @@ every operator's rounding was moved, on the same inputs (Monte Carlo arithmetic,
     |c_i - t_i| <= K m_i + F eps |t_i| + the least normal number
 
 No other element lends it a scale or a noise. Where everything is within the floor (``m_i`` = 0),
-no run is made. Runs come in groups, after the first one of its last operators only (``tape``), and end
-as soon as every element is well within its limit: ``m_i`` only grows with them, so an early end forgives
-nothing, and what refuses an output has seen all of them.
+no run is made. First the last operators alone are moved, some times (``tape``); then come whole runs, in
+groups. They end as soon as every element is well within its limit: ``m_i`` only grows with them, so an
+early end forgives nothing, and what refuses an output has seen all of them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ FLOOR = {"float64": 10.0, "float32": 10.0, "float16": 2.0, "bfloat16": 2.0}
 # enough, of a thousand two or three; with 4 of them 117 of 130 correct architectures were within their
 # limits, with 16 all but those whose operators cannot be watched.
 GROUPS = (1, 2, 3, 4, 5, 6, 8, 16)
-# How many times the last operators of the first run are run again after each group of these, before there
-# is a second run: a run of them costs an eighth of one, and of 27 answers of ResNet-18 and BERT-base
-# beyond the floor 23 needed no second one.
+# How many times the last operators alone are moved after each group of these, before there is a whole run:
+# to move them costs an eighth of one.
 AGAIN = (2, 4, 6, 8)
 # No more runs are made where no element uses more of its limit: what is near it is told by all runs.
 # Of 34 cases of an encoder beyond the floor 30 end so after one run, and 31 would at the limit itself.
@@ -98,8 +97,8 @@ class Noise:
     def __init__(self, expected: Array, terms: Terms, answers: OutputAnswers) -> None:
         self.expected, self.terms, self._answers = expected, terms, answers
         self.runs: list[Array] = []
+        self.ends: list[Array] = []
         self._groups, self._again = list(GROUPS), list(AGAIN)
-        self._replays = 0
         self._moves: Array | None = None
         step = expected.size // _LOOKED_AT + 1
         while math.gcd(step, expected.size) > 1 and step > 1:  # of all rows and channels alike
@@ -117,18 +116,19 @@ class Noise:
         return True
 
     def again(self) -> bool:
-        """Run the last operators of the first run some times more; return whether there was such a run.
-
-        They move elements, and are no ``runs``: what all elements are off by together is mostly drawn
-        before.
-        """
-        if len(self.runs) != 1 or not self._again:
+        """Move the last operators alone some times more; return whether there was such a run."""
+        if self.runs or not self._again:
             return False
-        made = self._answers.replayed(self._again.pop(0))[self._replays :]
+        made = self._answers.replayed(self._again.pop(0))[len(self.ends) :]
         for run in made:
             self._take(run)
-        self._replays += len(made)
+        self.ends += made
         return bool(made)
+
+    @property
+    def samples(self) -> Sequence[Array]:
+        """What shows how elements move together: whole runs, and where none was made those of the end."""
+        return self.runs or self.ends
 
     def of(self, other: Array, runs: Sequence[Array]) -> Noise:
         """Return the noise of another answer, of which these are the runs."""
@@ -140,7 +140,7 @@ class Noise:
     def at(self, expected: Array, moves: Array | None) -> Noise:
         """Return the noise of another answer, of which each element moves by ``moves``."""
         noise = Noise(expected, self.terms, self._answers)
-        noise._groups, noise._moves = [], moves
+        noise._groups, noise._again, noise._moves = [], [], moves
         return noise
 
     def all(self) -> Noise:
@@ -160,8 +160,8 @@ class Noise:
         t = self.expected.reshape(-1).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             squares = np.square(self.terms.eps * t)
-            for run in self.runs:
-                squares += np.nan_to_num(run.reshape(-1) - t) ** 2 / len(self.runs)
+            for run in self.samples:
+                squares += np.nan_to_num(run.reshape(-1) - t) ** 2 / len(self.samples)
         return np.sqrt(squares)
 
     def limits(self, part: Part, base: Array | None = None) -> Floats:

@@ -87,6 +87,7 @@ def _limits(expected: Array, noise: Noise | None, tolerance: Tolerance) -> Float
             pass
         if noise.runs:
             grown = _GROWTH if len(noise.runs) < GROUPS[-1] else 1.0
+            noise = noise.of(noise.expected, noise.runs)
             moves = noise.terms.factor * noise.moves(slice(None))
             found.append(noise.limits(slice(None)) + (grown - 1) * moves)
     if (tolerance.atol is not None or tolerance.rtol is not None) and not tolerance.mismatch:

@@ -123,12 +123,16 @@ class Lean:
         found = [s for s in self.measured() if s.share > 1]
         return max(found, key=lambda s: s.share, default=None)
 
+    @property
+    def is_slight(self) -> bool:
+        """Whether it is within what is allowed whatever rounding does to all elements together.
+
+        Sums over cases of which each is so are so.
+        """
+        return all(abs(s.value) <= fixed * s.weight for _, s, fixed in self._rows())
+
     def measured(self) -> list[Systematic]:
         """Return both measures with what is allowed of them."""
-        rows: tuple[tuple[Measure, _Sum, float], ...] = (
-            ("constant factor", self.factor, SHIFT * self.relative),
-            ("one sign", self.sign, SHIFT * self.floor),
-        )
         return [
             Systematic(
                 name,
@@ -136,9 +140,15 @@ class Lean:
                 DEVIATIONS * math.sqrt(s.variance) / s.weight + fixed,
                 self.chosen,
             )
-            for name, s, fixed in rows
+            for name, s, fixed in self._rows()
             if s.weight > 0
         ]
+
+    def _rows(self) -> tuple[tuple[Measure, _Sum, float], ...]:
+        return (
+            ("constant factor", self.factor, SHIFT * self.relative),
+            ("one sign", self.sign, SHIFT * self.floor),
+        )
 
 
 def lean_of(candidate: Array, noise: Noise, base: Array | None = None) -> Lean:
@@ -150,7 +160,7 @@ def lean_of(candidate: Array, noise: Noise, base: Array | None = None) -> Lean:
 
     with np.errstate(all="ignore"):
         t = look(noise.expected)
-        moves = [look(run) - t for run in noise.runs]
+        moves = [look(run) - t for run in noise.samples]
         squares = np.square(terms.eps * t) + terms.step**2
         if moves:
             squares += np.mean([np.nan_to_num(m, nan=0.0) ** 2 for m in moves], axis=0)

@@ -42,7 +42,8 @@ from onnx_gate.verify.reach.rules import (
 from onnx_gate.verify.reach.shown import Call, Shown, rules_besides
 from onnx_gate.verify.reach.sites import MOST_COLUMNS, READ, DecisionSite, Seen
 from onnx_gate.verify.reference.models import MODELS, PLAIN
-from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
+from onnx_gate.verify.reference.operator_mode import given_to, tensors_of
+from onnx_gate.verify.reference.tape import Recording, Tape
 
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
@@ -56,7 +57,7 @@ _NESTED = 1000
 _NOT_LOOKED_AT = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError)
 
 
-class Watch(OperatorMode):
+class Watch(Recording):
     """Looks once at what each deciding operator is given.
 
     ``targets`` are decisions whose operands are kept with their gradients, which lead to a ``side`` and
@@ -71,8 +72,9 @@ class Watch(OperatorMode):
         side: str = "",
         follow: bool = False,
         leaves: InputLeaves | None = None,
+        tape: Tape | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(tape)
         self.seen: dict[DecisionSite, Seen] = {}
         self.limits: dict[DecisionSite, set[float]] = {}
         self.listed = ListedLimits(shown.own)
@@ -111,6 +113,7 @@ class Watch(OperatorMode):
         if self._besides:
             self._read(tensors_of((args, kwargs)))
         result = self._looked_at(name, func, args, kwargs)
+        self.keep(name, func, args, kwargs, result)
         call = self.place_of(name) if self._shown.besides else None
         limits = {n: t for (at, n), t in self._shown.besides.items() if at == call}
         for index, leaf in enumerate(pytree.tree_leaves(result) if limits else ()):

@@ -14,6 +14,7 @@ from onnx_gate.verify.reach.shown import Shown
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.stack import row_at
 from onnx_gate.verify.reach.watch import Watch
+from onnx_gate.verify.reference.tape import Tape
 
 
 class Watcher(Shown):
@@ -35,19 +36,21 @@ class Watcher(Shown):
         self.endless: set[str] = set()
         self.lost = False
         self._last: tuple[Eager, Mapping[str, Array], Outputs] | None = None
+        self._tape: Tape | None = None
 
     def run(
         self, inputs: Mapping[str, Array], keeps: Callable[[Outputs], bool] | None = None
     ) -> Outputs:
         """Answer as the module does, and remember what it ``keeps``; raises its ``Refusal``."""
-        last, self._last = self._last, None
+        last, self._last, self._tape = self._last, None, None
         if keeps is None and last is not None and self._is_of(last[0], last[1], inputs):
             return last[2]
         if self.lost:
             return self.eager.run(inputs)
-        watch = Watch(self)
+        tape = Tape() if keeps is None else None
+        watch = Watch(self, tape=tape)
         try:
-            outputs = self.eager.run(inputs, mode=watch)
+            outputs = self.eager.run(inputs, mode=watch, ended=None if tape is None else tape.end)
         except Refusal:
             outputs = self.eager.run(inputs)
             self.lost = True  # what it refuses is being watched
@@ -56,6 +59,7 @@ class Watcher(Shown):
             self.endless |= outputs.endless
         elif not keeps(outputs):
             return outputs
+        self._tape = tape
         self.take(watch)
         for shown, (place, shape) in watch.met.items():
             if shown not in self.met:
@@ -68,6 +72,11 @@ class Watcher(Shown):
         if keeps is not None:  # a case of it has nothing more to show
             self._last = self.eager, inputs, outputs
         return outputs
+
+    def recorded(self) -> Tape | None:
+        """Return the last operators of the last answer, once, ``None`` where they were not kept."""
+        tape, self._tape = self._tape, None
+        return tape
 
     def _is_of(self, eager: Eager, tried: Mapping[str, Array], inputs: Mapping[str, Array]) -> bool:
         """Return whether these very arrays were tried, which nobody writes to, by this very module."""

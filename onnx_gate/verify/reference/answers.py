@@ -120,7 +120,7 @@ class OutputAnswers(Protocol):
         ...
 
     def replayed(self, count: int) -> Sequence[Array]:
-        """Return up to ``count`` more of the first run, with other draws for its last operators."""
+        """Return the output of up to ``count`` runs in which the last operators alone are moved."""
         return ()
 
 

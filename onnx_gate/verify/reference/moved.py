@@ -18,7 +18,7 @@ from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.noise import Mover, few_bits
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 from onnx_gate.verify.reference.perturb import MovedRounding
-from onnx_gate.verify.reference.tape import Tape
+from onnx_gate.verify.reference.tape import Recording, Tape
 
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 
@@ -35,12 +35,10 @@ class MovedRun:
     rewritten: Mapping[str, str] = field(default_factory=dict)
 
 
-def moved(
-    eager: Eager, inputs: Mapping[str, Array], seed: int, tape: Tape | None = None
-) -> MovedRun | None:
-    """Return a run with moved rounding, ``None`` where it fails; its last operators are on the tape."""
-    mode = MovedRounding(seed, tape=tape)
-    arrays = run_moved(eager, inputs, mode, tape)
+def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> MovedRun | None:
+    """Return a run with moved rounding, ``None`` where it fails."""
+    mode = MovedRounding(seed)
+    arrays = run_moved(eager, inputs, mode)
     if arrays is not None:
         return MovedRun(arrays, rewritten=mode.rewritten)
     arrays = run_last_bits(eager, inputs, seed)
@@ -54,17 +52,33 @@ def decided_by(eager: Eager, inputs: Mapping[str, Array]) -> Decided | None:
     return None if arrays is None else decided
 
 
-def moved_again(tape: Tape, seed: int) -> tuple[Array, ...] | None:
-    """Return the run of a tape with other draws for its last operators, ``None`` where there is none."""
+def recorded(eager: Eager, inputs: Mapping[str, Array]) -> Tape | None:
+    """Return the last operators of a run in which nothing is moved, ``None`` where it fails."""
+    if isinstance(eager.module, FileModule):
+        return None
+    tape = Tape()
     try:
-        outputs = tape.again(MovedRounding(seed).run)
-        return None if outputs is None else tuple(map(to_array, outputs))
+        _, outputs = eager.run_tensors(inputs, mode=Recording(tape))
+    except (Refusal, GateError):
+        return None
+    tape.end(outputs)
+    return tape
+
+
+def moved_at_end(tape: Tape, seed: int) -> MovedRun | None:
+    """Return a run in which the operators of a tape alone are moved, ``None`` where there is none."""
+    mode = MovedRounding(seed)
+    try:
+        outputs = tape.again(mode.run)
+        if outputs is None:
+            return None
+        return MovedRun(tuple(map(to_array, outputs)), rewritten=mode.rewritten)
     except Exception:  # whatever an operator raises of what it is given, with other numbers in it
         return None
 
 
 def run_moved(
-    eager: Eager, inputs: Mapping[str, Array], mode: MovedRounding, tape: Tape | None = None
+    eager: Eager, inputs: Mapping[str, Array], mode: MovedRounding
 ) -> tuple[Array, ...] | None:
     """Return the outputs of one run of the module in its own precision under ``mode``.
 
@@ -74,8 +88,6 @@ def run_moved(
         return of_file.run_moved(eager.module, inputs, mode)
     try:
         _, outputs = eager.run_tensors(inputs, mode=mode)
-        if tape is not None:
-            tape.end(outputs)
         arrays = tuple(map(to_array, outputs))
         return arrays if mode.has_moved or _only_selects(eager, inputs) else None
     except (Refusal, GateError):

@@ -11,7 +11,7 @@ from onnx_gate.verify.reference.answers import FEW, IndexSource, OtherAnswer, Re
 from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Tracker
-from onnx_gate.verify.reference.moved import decided_by, moved, moved_again, run_moved
+from onnx_gate.verify.reference.moved import decided_by, moved, moved_at_end, recorded, run_moved
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.tape import Tape
 from onnx_gate.verify.reference.variants import Variant, variants
@@ -19,8 +19,6 @@ from onnx_gate.verify.stopwatch import Clock
 
 # Runs with moved rounding, at most: as many as show what rounding does to one element.
 RUNS = 16
-# Runs of the last operators, at most.
-REPLAYS = 8
 # The name under which all of these are timed.
 FLOAT64 = "float64"
 
@@ -28,6 +26,7 @@ FLOAT64 = "float64"
 class CaseReference:
     """The outputs of one case; every other run is made once, if at all.
 
+    ``tape`` has the last operators of the run that has answered, where they were kept.
     ``watched`` is false where runs with moved rounding had only inputs and weights to move;
     ``rewritten`` are operators that these moved by what their form in a file loses.
     """
@@ -41,6 +40,7 @@ class CaseReference:
         inputs: Mapping[str, Array],
         outputs: Outputs,
         clock: Clock | None = None,
+        tape: Tape | None = None,
     ) -> None:
         self.outputs = outputs
         self._clock = clock or Clock()
@@ -48,7 +48,7 @@ class CaseReference:
         self._in_float64: tuple[tuple[Array, ...] | None] | None = None
         self._samples: list[tuple[Array, ...]] = []
         self._seeds = 0
-        self._tape: Tape | None = None
+        self._tape: tuple[Tape | None] | None = (tape,) if tape is not None else None
         self._replayed: list[tuple[Array, ...]] = []
         self._kept: tuple[Decided | None] | None = None
         self._decided: dict[int, tuple[Array, ...] | None] = {}
@@ -61,7 +61,7 @@ class CaseReference:
         """Take over what another one has asked about the same inputs."""
         self._in_float64, self._variants = other._in_float64, other._variants
         self._samples, self._seeds = list(other._samples), other._seeds
-        self._replayed = list(other._replayed)
+        self._tape, self._replayed = other._tape, list(other._replayed)
         self._kept, self._decided = other._kept, dict(other._decided)
         self._searched, self.rewritten = other._searched, other.rewritten
 
@@ -90,14 +90,18 @@ class CaseReference:
         return self._samples
 
     def replayed(self, count: int) -> list[tuple[Array, ...]]:
-        """Return the outputs of up to ``count`` runs of the last operators of the first run."""
+        """Return the outputs of up to ``count`` runs in which the last operators alone are moved."""
         with self._clock.of(FLOAT64):
-            while self._tape is not None and len(self._replayed) < count:
-                arrays = moved_again(self._tape, len(self._replayed))
-                if arrays is not None:
-                    self._replayed.append(arrays)
-                if arrays is None or len(self._replayed) == REPLAYS:
-                    self._tape = None
+            if self._tape is None:
+                self._tape = (self._record(),)
+            tape = self._tape[0]
+            while tape is not None and len(self._replayed) < count:
+                run = moved_at_end(tape, len(self._replayed))
+                if run is None or len(run.arrays) != len(self.outputs.arrays):
+                    self._tape = (None,)
+                    break
+                self.rewritten = {**self.rewritten, **run.rewritten}
+                self._replayed.append(run.arrays)
         return self._replayed[:count]
 
     def decided(self, run: int) -> tuple[Array, ...] | None:
@@ -125,21 +129,17 @@ class CaseReference:
         return self._float64.run(self._inputs)
 
     def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
-        if seed:
-            return self._moved(self._inputs, seed)
-        tape = Tape()
-        arrays = self._moved(self._inputs, seed, tape)
-        self._tape = tape if self.watched and arrays is not None else None
-        return arrays
+        return self._moved(self._inputs, seed)
 
-    def _moved(
-        self, inputs: Mapping[str, Array], seed: int, tape: Tape | None = None
-    ) -> tuple[Array, ...] | None:
-        run = moved(self._eager, inputs, seed, tape)
+    def _record(self) -> Tape | None:
+        return recorded(self._eager, self._inputs)
+
+    def _moved(self, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
+        run = moved(self._eager, inputs, seed)
         if run is None:
             return None
         self.watched &= run.watched
-        self.rewritten = run.rewritten
+        self.rewritten = {**self.rewritten, **run.rewritten}
         return run.arrays
 
     def _run_decided(self, seed: int) -> tuple[Array, ...] | None:
@@ -215,7 +215,7 @@ class OutputReference(Reference):
         return alike
 
     def replayed(self, count: int) -> Sequence[Array]:
-        """Return up to ``count`` more of the first run, with other draws for its last operators."""
+        """Return the output of up to ``count`` runs in which the last operators alone are moved."""
         runs = (arrays[self._index] for arrays in self._case.replayed(count))
         return [array for array in runs if array.shape == self._own.shape]
 

@@ -33,7 +33,7 @@ def _lstm_layer(
     cell: torch.Tensor,
     reverse: bool,
     *_: Any,
-) -> tuple[torch.Tensor, ...]:
+) -> tuple[torch.Tensor | None, ...]:
     """Do what ``aten::mkldnn_rnn_layer`` does (an LSTM, the sequence first), step by step.
 
     What hangs on no step is done for all of them at once, as kernels do, and so are gates of one
@@ -56,7 +56,7 @@ def _lstm_layer(
         hidden = shown * torch.tanh(cell)
         outputs.append(hidden)
     made = torch.stack(outputs[::-1] if reverse else outputs)
-    return made, hidden.reshape(shape), cell.reshape(shape), made.new_empty(0)
+    return made, hidden.reshape(shape), cell.reshape(shape), None
 
 
 def _cross(x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> torch.Tensor:

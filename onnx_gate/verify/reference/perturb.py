@@ -19,7 +19,6 @@ from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normal
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 from onnx_gate.verify.reference.parts import parts_of
 from onnx_gate.verify.reference.rounding import Model
-from onnx_gate.verify.reference.tape import Tape
 
 # Gaussian elimination and the decompositions are backward stable: what they compute is exact for a
 # matrix that is off by some units in the last place of its largest elements (Higham, Accuracy and
@@ -49,7 +48,6 @@ class MovedRounding(OperatorMode):
     kernels are run from their ``parts``, custom operators by their Python, and what is made of other
     operators as these. ``times`` moves everything by as many times as much, ``joins``
     moves what is near to each other to one number, and what is ``decided`` is kept or followed.
-    A ``tape`` is given every operator that was run.
     ``rewritten`` are the operators that were seen of which exporters write others, and these.
     """
 
@@ -60,12 +58,10 @@ class MovedRounding(OperatorMode):
         *,
         joins: bool = False,
         decided: Decided | None = None,
-        tape: Tape | None = None,
     ) -> None:
         super().__init__()
         self._noise = (Joiner if joins else Mover)(seed, times)
         self._decided = decided
-        self._tape = tape
         self.has_moved = False
         self.rewritten = dict[str, str]()
 
@@ -76,31 +72,18 @@ class MovedRounding(OperatorMode):
         if parts is not None and "out" not in kwargs:
             with self:
                 made = parts(*args, **kwargs)
-            return self._unseen(args[0].copy_(made)) if operator.written else made
+            return args[0].copy_(made) if operator.written else made
         custom = OPDEFS.get(operator.name)
         if custom is not None:
             with self:
-                return self._unseen(custom._init_fn(*args, **kwargs))
+                return custom._init_fn(*args, **kwargs)
         if operator.composite:
             # Below autograd, and in its inference mode, what is made of other operators comes whole.
             with self:
                 return func.decompose(*args, **kwargs)
         if operator.is_view:
-            result = func(*args, **kwargs)
-        else:
-            result = self.decide(operator.name, self._rounded(operator, func, args, kwargs))
-        if self._tape is not None:
-            self._tape.take(name, func, args, kwargs, result)
-        return result
-
-    def around(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run an operator of control flow: what it asks its condition is not seen."""
-        return self._unseen(super().around(func, args, kwargs))
-
-    def _unseen(self, result: Any) -> Any:
-        if self._tape is not None:
-            self._tape.cut()
-        return result
+            return func(*args, **kwargs)
+        return self.decide(operator.name, self._rounded(operator, func, args, kwargs))
 
     def decide(self, name: str, result: Any) -> Any:
         """Return the result of an operator, decided as it is to be."""

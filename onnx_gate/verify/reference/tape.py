@@ -1,13 +1,13 @@
-"""The last operators of a run with moved rounding, kept so that these can be run again.
+"""The last operators of a run, kept so that these can be run again with their rounding moved.
 
-By how much a run moves one element is small by chance now and then: of an output of a thousand some are
-left in each of two or three runs, for which all of the model was run again. The last operators with other
-draws are a run as well, of which the first part has drawn the same, and cost their share of it.
+A run in which the last operators alone are moved is a run with moved rounding, of which the first part has
+drawn nothing: it forgives no more than others do, and costs the share of a run that they are. Of what
+rounding does to most elements it shows a tenth and more, which K allows for.
 
 The invariant: what is run again is given what it was given, or what has taken its place. So a tape begins
 behind what cannot be had again: an operator that writes to what was made before (a buffer, a sum over
-layers), draws numbers, or tells Python something, and what was seen from outside only. Values are known
-by where they lie, as two objects may be one tensor.
+layers), draws numbers, or tells Python something, and control flow. Values are known by where they lie, as
+two objects may be one tensor.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from onnx_gate.verify.reference.operator_mode import given_to, tensors_of
+from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 
-# One in so many of the operators is kept: of BERT-base a layer and a half of twelve, whose draws alone
-# move nearly every element by a tenth of what all do, which K allows for.
+# One in so many of the operators is kept: of BERT-base a layer and a half of twelve.
 _SHARE = 8
 # What they have made may take so much memory.
 _BYTES = 64 * 2**20
@@ -73,7 +72,7 @@ class Tape:
         """Keep an operator that was run, and no more of those before it than are wanted."""
         self._seen += 1
         values = tensors_of((args, kwargs, result))
-        if not _NOT_AGAIN.isdisjoint(func.tags) or not all(map(_is_plain, values)):
+        if not _can_be_had_again(func, args, kwargs) or not all(map(_is_plain, values)):
             self.cut()
             return
         call = _Call(name, func, args, kwargs, result)
@@ -100,7 +99,7 @@ class Tape:
     def again(self, run: Run) -> list[torch.Tensor] | None:
         """Return the outputs with each operator of the tape run by ``run``.
 
-        ``None`` where none of the outputs is made by them, or one has another shape than before.
+        ``None`` where none of the outputs is made by them.
         """
         made: dict[Any, torch.Tensor] = {}
 
@@ -112,12 +111,42 @@ class Tape:
                 args, kwargs = pytree.tree_map(instead, (call.args, call.kwargs))
                 results = tensors_of(run(call.name, call.func, args, kwargs))
                 for old, new in zip(tensors_of(call.result), results, strict=True):
-                    if old.shape != new.shape:
-                        return None
-                    made[_place(old)] = new
+                    if old.shape == new.shape:  # else what a kernel keeps for its gradient
+                        made[_place(old)] = new
         outputs = [instead(each) for each in self._outputs]
         same = all(a is b for a, b in zip(outputs, self._outputs, strict=True))
         return None if same else outputs
+
+
+class Recording(OperatorMode):
+    """Keeps the last operators of a call on a tape, if it has one."""
+
+    def __init__(self, tape: Tape | None) -> None:
+        super().__init__()
+        self._tape = tape
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the operator as it is, and keep it."""
+        result = func(*args, **kwargs)
+        self.keep(name, func, args, kwargs, result)
+        return result
+
+    def keep(self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """Keep an operator that was run."""
+        if self._tape is not None:
+            self._tape.take(name, func, args, kwargs, result)
+
+    def around(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator of control flow: what it asks its condition is not seen."""
+        result = super().around(func, args, kwargs)
+        if self._tape is not None:
+            self._tape.cut()
+        return result
+
+
+def _can_be_had_again(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether an operator tells Python nothing and draws nothing, as attention does that drops."""
+    return _NOT_AGAIN.isdisjoint(func.tags) or given_to(func, args, kwargs).get("dropout_p") == 0.0
 
 
 def _size(call: _Call) -> int:
