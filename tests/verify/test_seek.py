@@ -14,6 +14,7 @@ from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.around import COLUMNS, around, stepped_around
 from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.margin import apart, least
 from onnx_gate.verify.reach.seek import CLIMBERS, Start, follows, seek
 from onnx_gate.verify.reach.stack import Stack
 from onnx_gate.verify.reach.values import IN_ORDER, draw_values
@@ -299,3 +300,18 @@ def test_a_number_of_seconds_is_moved_by_days_and_by_hours_of_them() -> None:
     assert {60 * n for n in range(-1_440, 1_441)} <= moved(86_400, 60)
     assert len(moved(*range(3, 90_000, 7))) <= 4_096
     assert not moved(7_000_000_000)
+
+
+def test_a_truth_that_is_made_of_itself_pulls_on_a_tensor_once() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randn(40, generator=drawn, requires_grad=True)
+    y = x * 2
+    kept, distance = apart(y, 0.0), y
+    for limit in torch.randn(12, generator=drawn).tolist():
+        kept = least(kept, least(kept, apart(y, limit)).times(-1.0))
+        distance = torch.minimum(distance, -torch.minimum(distance, y - limit))
+    assert torch.equal(kept.distance, distance.detach())
+    (pull,) = kept.pulls
+    found = torch.zeros(40).index_add(0, pull.places, pull.factors)
+    (gradient,) = torch.autograd.grad(distance.sum(), y)
+    assert torch.equal(found, gradient)

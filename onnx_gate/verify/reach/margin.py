@@ -123,5 +123,19 @@ def least(one: Margin, other: Margin) -> Margin:
     first = one.distance <= other.distance
     distance = torch.minimum(one.distance, other.distance)
     exact = torch.where(first, one.exact, other.exact)
-    pulls = (*one.where(first), *other.where(~first))
-    return Margin(distance, pulls, exact, one.parts + other.parts)
+    return Margin(distance, _either(first, one, other), exact, one.parts + other.parts)
+
+
+def _either(first: torch.Tensor, one: Margin, other: Margin) -> tuple[Pull, ...]:
+    """Return what ``one`` pulls on where it is ``first``, and the other elsewhere.
+
+    An element is of one of them, so that a pull of each on the same tensor is one: a truth that is made of
+    itself again and again would have twice as many each time.
+    """
+    pulls, rest = list(one.where(first)), list(other.where(~first))
+    for place, pull in enumerate(pulls):
+        alike = next((n for n, each in enumerate(rest) if each.edge == pull.edge), None)
+        if alike is not None:
+            places = torch.where(first, pull.places, rest[alike].places)
+            pulls[place] = Pull(pull.edge, places, pull.factors + rest.pop(alike).factors)
+    return (*pulls, *rest)
