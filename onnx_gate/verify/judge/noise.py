@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import ml_dtypes
 import numpy as np
@@ -212,30 +213,33 @@ class Noise:
             found.append(np.flatnonzero(off > self.limits(part, against)) + low)
         return np.concatenate(found)
 
-    @property
+    @cached_property
     def usual(self) -> float:
         """What is usual in the output: the median of the magnitudes of what is not zero."""
         t = np.abs(self.expected.reshape(-1)[self.sample].astype(np.float64))
         t = t[np.isfinite(t) & (t > 0)]
         return float(np.median(t)) if t.size else 0.0
 
-    def opened(self, candidate: Array) -> Mask | None:
-        """Return where rounding may have decided: beyond the floor, and moved by a visible part.
+    def decided(self, part: Part) -> Mask:
+        """Return which of a part of the flat elements rounding moves by a visible part.
 
         By a visible part of the element and of what is usual in the output: an element that is
-        next to nothing is no decision. ``None`` where there is no such element.
+        next to nothing is no decision.
         """
+        size = np.abs(self.expected.reshape(-1)[part].astype(np.float64))
+        return self.moves(part) > VISIBLE * np.maximum(size, self.usual)
+
+    def opened(self, candidate: Array) -> Mask | None:
+        """Return where rounding may have decided, beyond the floor; ``None`` where it has nowhere."""
         if self._moves is None or not self.expected.size:
             return None
-        usual = self.usual
         opened = np.zeros(self.expected.size, np.bool_)
         c, flat = candidate.reshape(-1), self.expected.reshape(-1)
         for low in range(0, flat.size, BLOCK):
             part = slice(low, low + BLOCK)
             size = np.abs(flat[part].astype(np.float64))
-            large = self.moves(part) > VISIBLE * np.maximum(size, usual)
             off = distance(c[part], flat[part]) > self.terms.relative * size + self.terms.step
-            opened[part] = large & off
+            opened[part] = self.decided(part) & off
         return opened.reshape(self.expected.shape) if opened.any() else None
 
     def _take(self, run: Array) -> None:

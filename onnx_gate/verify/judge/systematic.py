@@ -7,8 +7,9 @@ is told by the moved runs themselves, whose errors are as correlated as rounding
 less than independent roundings allow. On top of it a fixed part: a kernel with a fused
 multiply-add, or one multiplication by a rounded constant, shifts all elements alike.
 
-The sums are added up over all cases of an output, so that outputs of one element are asked as well,
-with the power that so few of them have.
+What rounding decides is left out: it goes one way or the other in all elements that hang on it, and is
+not compared. The sums are added up over all cases of an output, so that outputs of one element are asked
+as well, with the power that so few of them have.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def lean_of(candidate: Array, noise: Noise, base: Array | None = None) -> Lean:
             squares += np.mean([np.nan_to_num(m, nan=0.0) ** 2 for m in moves], axis=0)
         s = np.sqrt(squares)
         u, v = (look(candidate) - (t if base is None else look(base))) / s, t / s
-        good = np.isfinite(u) & np.isfinite(v) & (t != 0)
+        good = np.isfinite(u) & np.isfinite(v) & (t != 0) & ~noise.decided(noise.sample)
         for move in moves:
             good &= np.isfinite(move)
     u, v, s = u[good], v[good], s[good]
