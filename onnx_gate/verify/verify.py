@@ -37,6 +37,7 @@ from onnx_gate.verify.conclude import conclude, undecided, unverified
 from onnx_gate.verify.context import Context, Reduced
 from onnx_gate.verify.determinism import repeat
 from onnx_gate.verify.drawn import weigh_draws
+from onnx_gate.verify.effectless import effectless
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
@@ -246,6 +247,9 @@ def _verify(
             checker, exported, tally.checks, tuple(progress.findings)
         )
         waived, _ = waive(spec, tally.checks, context.today)
+        if room and not context.patterns and all(c.verdict == "pass" for c in tally.checks):
+            with tally.clock.of("pytorch"):
+                progress.findings += effectless(checker)
         progress.findings += baked_size(checker, waived, progress.findings)
     progress.findings += (*tally.findings, *left_out.findings(prepared.eager))
     decisions = checker.explorer.account(context.workspace)

@@ -84,6 +84,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG418": (("findings", "logarithm"),),
     "OG419": (("findings", "unreached"),),
     "OG420": (("hints", "overflowing"),),
+    "OG421": (("findings", "untrained"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),

@@ -357,6 +357,20 @@ def strict() -> nn.Module:
     return Attended()
 
 
+class Untrained(nn.Module):
+    """Has a branch behind a scale that begins at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.branch = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16))
+        self.scale = nn.Parameter(torch.zeros(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return y + self.scale * self.branch(y)
+
+
 class Selected(nn.Module):
     """Keeps what is above a threshold."""
 
