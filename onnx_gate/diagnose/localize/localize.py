@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,17 +14,23 @@ from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.divergence import Divergence, find_divergence
 from onnx_gate.diagnose.localize.by_name import first_effective, search_by_name
 from onnx_gate.diagnose.localize.by_value import search_by_value
-from onnx_gate.diagnose.localize.dtypes import search_by_dtype
-from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, WrongConstant
+from onnx_gate.diagnose.localize.faulty import (
+    FaultyNode,
+    SearchResult,
+    WrongConstant,
+    without_value,
+)
 from onnx_gate.diagnose.localize.fixed import wrong_constant
 from onnx_gate.diagnose.localize.lowering import narrow
-from onnx_gate.diagnose.localize.matching import bare_name
+from onnx_gate.diagnose.localize.matching import SearchScope, bare_name
 from onnx_gate.diagnose.localize.order import exchanged
 from onnx_gate.diagnose.localize.origins import Origins
-from onnx_gate.diagnose.localize.subgraph import search_body
+from onnx_gate.diagnose.localize.search import Search
 from onnx_gate.diagnose.localize.tapped import first_wrong
+from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import ArrayStore, distance
+from onnx_gate.graph.graph import Graph
 from onnx_gate.graph.run_graph import run_until
 from onnx_gate.graph.session import Value
 from onnx_gate.manifest import RuntimeSpec
@@ -244,3 +252,99 @@ def _chosen(count: int, index: int) -> list[int]:
     rest = [i for i in range(count) if i not in near]
     step = -(-len(rest) // (MOST - len(near)))
     return sorted(near | set(rest[::step]) | {count - 1} if step else near)
+
+
+def search_by_dtype(divergence: Divergence) -> SearchResult:
+    """Return the node that first has the output's dtype, of those that hand it on to the output.
+
+    For an output that is PyTorch's but for its dtype. Values cannot tell it, as each is as near to
+    PyTorch's as its own dtype allows; the dtypes along the graph can, back from the output.
+    """
+    dtypes = {name: value.dtype for name, value in divergence.feeds.items()}
+
+    def look(name: str, value: Value) -> None:
+        if isinstance(value, np.ndarray):
+            dtypes[name] = value.dtype
+
+    run_until(divergence.runner, divergence.feeds, [divergence.output], look=look)
+    graph, name = divergence.graph, divergence.output
+    node = graph.producer.get(name)
+    result = SearchResult(Trace())
+    if node is None:
+        return result.noting("the output is an input of the graph")
+    while True:
+        alike = [i for i in graph.depends_on_input(node) if dtypes.get(i) == dtypes.get(name)]
+        before = graph.producer.get(alike[0]) if alike else None
+        if before is None:
+            break
+        name, node = alike[0], before
+    subject = divergence.subject
+    with suppress(Refusal):
+        record_module(
+            subject.eager, subject.arrays, result.trace, divergence.store, subject.workspace
+        )
+    equal = result.trace.find(divergence.expected)
+    traced = without_value(equal[0] if equal else None)
+    if name == divergence.output and equal:
+        traced = equal[0]
+    faulty = FaultyNode(node, name, traced)
+    result = SearchResult(result.trace, faulty=faulty, inside=faulty)
+    return result.noting(
+        f"the output is {dtypes.get(divergence.output)} where {subject.spec.against} has "
+        f"{divergence.expected.dtype}"
+    )
+
+
+def search_body(divergence: Divergence, result: SearchResult) -> SearchResult:
+    """Return the result with the faulty node inside a faulty If, Loop or Scan.
+
+    It is one of the branch taken, or of a loop's first round.
+    """
+    faulty = result.inside
+    if faulty is None:
+        return result
+    inner = _search_body(divergence, result, faulty)
+    return result if inner is None else dataclasses.replace(result, inside=inner)
+
+
+def _search_body(
+    divergence: Divergence, result: SearchResult, faulty: FaultyNode
+) -> FaultyNode | None:
+    runner = divergence.runner
+    bodies = dict(runner.graph.bodies(faulty.node))
+    if not bodies:
+        return None
+    read = {name: runner.value(name, result.values) for name in faulty.node.inputs}
+    if faulty.node.op_type == "If":
+        condition = read.get(faulty.node.proto.input[0])
+        if not isinstance(condition, np.ndarray):
+            return None
+        body = bodies["then_branch" if bool(condition.item()) else "else_branch"]
+        feeds = dict(read)
+    elif faulty.node.op_type == "Loop":
+        body = bodies["body"]
+        state = [read.get(name) for name in faulty.node.proto.input[2:]]
+        first = [np.array(0, np.int64), np.array(True), *state]
+        feeds = {**read, **dict(zip(body.inputs, first, strict=False))}
+    else:
+        return None
+    search = Search(
+        SearchScope(
+            runner.inside(body),
+            feeds,
+            _expected_outputs(faulty, body),
+            result.trace,
+            divergence.store,
+            divergence.deadline,
+        )
+    )
+    search.matching.substitute_reference()
+    return search.find()
+
+
+def _expected_outputs(faulty: FaultyNode, body: Graph) -> dict[str, Array | None]:
+    """Return what the body's outputs have to be: known for a branch, not for one round of many."""
+    if faulty.node.op_type != "If":
+        return dict.fromkeys(body.outputs)
+    index = list(faulty.node.proto.output).index(faulty.value)
+    return {body.outputs[index]: faulty.traced.array}
