@@ -15,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onnx_gate.guard import loosened
+from onnx_gate.guard.loosened import covers
 from onnx_gate.guard.tolerance import looser
-from onnx_gate.guard.waivers import covers
 from onnx_gate.manifest import (
     DEFAULT_SUITES,
     CoverageSpec,
