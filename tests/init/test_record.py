@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.errors import UserError
-from onnx_gate.init.recorded import record
+from onnx_gate.init.init import record
 from onnx_gate.init.request import Identity
 
 NET = Identity("Net", "/nowhere/net.py")
