@@ -15,7 +15,7 @@ import pytest
 from onnx_gate.gate.remedies import patch
 from onnx_gate.manifest.load import load
 from onnx_gate.remedy.patterns import PATTERNS
-from onnx_gate.remedy.rewrite import rewrites
+from onnx_gate.remedy.source_remedies import rewrites
 from tests.support.gate import ROOT
 
 pytestmark = pytest.mark.process

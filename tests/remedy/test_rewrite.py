@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.remedy.patterns import PATTERNS
-from onnx_gate.remedy.rewrite import rewrites
+from onnx_gate.remedy.source_remedies import rewrites
 from onnx_gate.report.story.remedied import REWRITES
 
 FILE = '''\
