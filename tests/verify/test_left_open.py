@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onnx_gate.findings import codes
-from onnx_gate.verify.left_open import LeftOpen
+from onnx_gate.verify.experience import LeftOpen
 from tests.support.gate import run_few
 
 MODELS = """
