@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from onnx_gate.errors import UserError
-from onnx_gate.findings.catalogue import CATALOGUE
-from onnx_gate.findings.explanation import Explanation
+from onnx_gate.findings.explanation import CATALOGUE, Explanation
 
 WIDTH = 88
 # What stands before a block of code, by its language.

@@ -1,9 +1,18 @@
-"""One finding's text: a Markdown file with a title, three sections and an example."""
+"""Every code that a report can hold, with its text.
+
+OG1xx speak of the model and its graph, OG2xx of building and exporting, OG3xx of runtimes, OG4xx
+of verdicts, OG5xx of workers, OG6xx of the manifest's waivers, OG7xx of what usually is behind a
+divergence at one operator. The text of each is a file of its own in ``texts``: Markdown with a title,
+three sections and an example.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
 
 from onnx_gate.findings.codes import ALL
 
@@ -59,3 +68,26 @@ def parse(text: str) -> Explanation:
         remedy=parts[4].strip(),
         example=parts[6].strip(),
     )
+
+
+class Catalogue(Mapping[str, Explanation]):
+    """All entries by code, in the order of the codes; read when the first is asked for."""
+
+    @cached_property
+    def _entries(self) -> Mapping[str, Explanation]:
+        folder = files("onnx_gate.findings") / "texts"
+        names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".md"))
+        entries = (parse((folder / name).read_text(encoding="utf-8")) for name in names)
+        return {entry.code: entry for entry in entries}
+
+    def __getitem__(self, code: str) -> Explanation:
+        return self._entries[code]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+CATALOGUE: Mapping[str, Explanation] = Catalogue()
