@@ -10,8 +10,7 @@ import numpy as np
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.values import ArrayStore, agree, distance, kind_of, output_error
 from onnx_gate.graph.graph import Graph, read_graph
-from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.run_node import Runner, run_until
 from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.subject import Subject

@@ -27,8 +27,7 @@ from onnx_gate.diagnose.values import agree, is_distinctive
 from onnx_gate.diagnose.whole import Cause, is_near
 from onnx_gate.graph.edit import with_attribute, with_input
 from onnx_gate.graph.graph import Graph, read_graph
-from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Runner, model_of, type_of
+from onnx_gate.graph.run_node import Runner, model_of, run_until, type_of
 from onnx_gate.graph.session import PlainSession, Value
 from onnx_gate.graph.walk import attribute, attributes_of
 from onnx_gate.report.story.precision import RIGHT

@@ -1,8 +1,8 @@
-"""One node alone: a model of that node only, run on whatever values are put in."""
+"""One node alone: a model of that node only, run on whatever values are put in; and node after node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +165,40 @@ def _type_key(value: Value, shaped: bool) -> Any:
     if isinstance(value, list):
         return "list", _type_key(value[0], shaped) if value else ""
     return (value.dtype, value.shape) if shaped else value.dtype
+
+
+def run_until(
+    runner: Runner,
+    feeds: Mapping[str, Value],
+    outputs: Iterable[str],
+    overrides: Mapping[str, Any] | None = None,
+    look: Callable[[str, Value], None] | None = None,
+) -> dict[str, Value]:
+    """Return the values ``outputs`` of a graph, node by node, none held longer than it is needed.
+
+    ``overrides`` take the place of what nodes compute. ``look`` sees every value, before it is overridden.
+    """
+    graph, wanted = runner.graph, tuple(outputs)
+    nodes = [n for n in graph.ancestors(wanted) if not all(map(graph.is_constant, n.outputs))]
+    last = {name: node.index for node in nodes for name in node.inputs}
+    last |= dict.fromkeys(wanted, len(graph.nodes))
+    values: dict[str, Value] = dict(feeds)
+    for node in nodes:
+        for name, value in runner.run(node, values).items():
+            if look is not None:
+                look(name, value)
+            replacement = overrides.get(name) if overrides else None
+            kept = value if replacement is None else _as(replacement, value)
+            if name in last:
+                values[name] = kept
+        for name in node.inputs:
+            if last.get(name) == node.index:
+                values.pop(name, None)
+    return {name: runner.value(name, values) for name in wanted}
+
+
+def _as(replacement: Any, value: Value) -> Any:
+    """Return a replacement in the dtype that the nodes behind expect."""
+    if hasattr(value, "dtype") and value.dtype != replacement.dtype:
+        return replacement.astype(value.dtype)
+    return replacement

@@ -16,8 +16,7 @@ from onnx_gate.graph.constants import Constants, external_files, move_out, store
 from onnx_gate.graph.edit import fed, with_outputs
 from onnx_gate.graph.extract import between, cut, open_ends
 from onnx_gate.graph.graph import read_graph
-from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.run_node import Runner, run_until
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.graph.walk import all_nodes, constants, flattened, opset_of
 from onnx_gate.runtimes.base import Refusal

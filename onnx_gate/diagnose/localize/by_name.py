@@ -25,8 +25,7 @@ from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_program import record_program
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import agree, distance
-from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.run_node import Runner, run_until
 from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule

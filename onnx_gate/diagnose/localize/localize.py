@@ -31,7 +31,7 @@ from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import ArrayStore, distance
 from onnx_gate.graph.graph import Graph
-from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import run_until
 from onnx_gate.graph.session import Value
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model.diagnosis import GraphNode, NodeError, Source

@@ -12,7 +12,7 @@ from onnx_gate.diagnose.localize.matching import bare_name
 from onnx_gate.diagnose.reduced.quantised import RESTORING, QuantisedGraph
 from onnx_gate.diagnose.trace.trace import INPUT, Trace, TracedValue
 from onnx_gate.graph.graph import Graph
-from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import run_until
 from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 

@@ -38,8 +38,7 @@ from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.diagnose.values import ArrayStore, kind_of
 from onnx_gate.graph.graph import Node, read_graph
-from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.run_node import Runner, run_until
 from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import LayerCost
 from onnx_gate.runtimes import state
