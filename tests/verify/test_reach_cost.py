@@ -15,9 +15,8 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes
-from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.explore import Explorer
-from onnx_gate.verify.reach.purse import pairs_of
+from onnx_gate.verify.reach.purse import measure, pairs_of
 from onnx_gate.verify.reach.watcher import Watcher
 
 INPUTS = {"x": InputSpec("float32", ("batch", "seq", 8), None)}

@@ -29,11 +29,10 @@ from onnx_gate.text import listed
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import elements
 from onnx_gate.verify.reach.account import account, both_ways
-from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.every_size import Answers
 from onnx_gate.verify.reach.file_sides import DecidingFile
-from onnx_gate.verify.reach.purse import LARGEST, Purse, count, pairs_of
+from onnx_gate.verify.reach.purse import LARGEST, Purse, count, measure, pairs_of
 from onnx_gate.verify.reach.search import CaseSearch
 from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.sites import DecisionSite

@@ -25,10 +25,9 @@ from onnx_gate.graph.session import PlainSession, Value
 from onnx_gate.graph.walk import attribute, inlined
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.draw import Float64, Stream
-from onnx_gate.verify.reach.cost import Cost
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drawn import DrawnInputs
-from onnx_gate.verify.reach.purse import Purse
+from onnx_gate.verify.reach.purse import Cost, Purse
 from onnx_gate.verify.reach.rules import AT
 from onnx_gate.verify.reach.stack import Stack, axis_of, moved
 

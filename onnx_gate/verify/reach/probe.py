@@ -19,8 +19,8 @@ from onnx_gate.graph.steer import Steered
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.reach.across import is_on, moved_across
-from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.margins import ORDERINGS
+from onnx_gate.verify.reach.purse import Cost, measure
 from onnx_gate.verify.reach.rules import AT, COUNTED
 from onnx_gate.verify.reach.shown import Place
 from onnx_gate.verify.reach.sites import DecisionSite, Seen

@@ -15,13 +15,12 @@ from onnx_gate.runtimes.base import Outputs
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
-from onnx_gate.verify.reach.cost import SIDES
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drafts import Drafts
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.every_size import Answers, EverySize
 from onnx_gate.verify.reach.growth import Growth
-from onnx_gate.verify.reach.purse import OWED, Purse
+from onnx_gate.verify.reach.purse import OWED, SIDES, Purse
 from onnx_gate.verify.reach.sizes import (
     LARGER,
     distant_sizes,
