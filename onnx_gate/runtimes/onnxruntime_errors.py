@@ -72,8 +72,7 @@ def refusal(error: BaseException) -> Refusal:
 
 def _reason(error: BaseException) -> tuple[str, dict[str, Any]]:
     text = _bare(error)
-    found = _DIMENSIONS.search(text)
-    if found is not None:
+    if found := _DIMENSIONS.search(text):
         sizes = _DIMENSION.findall(text)
         if sizes:
             words = [
@@ -83,17 +82,13 @@ def _reason(error: BaseException) -> tuple[str, dict[str, Any]]:
             axis, _, expected = sizes[0]
             data = {"input": found[1], "axis": int(axis), "expected": int(expected)}
             return f"the size of {found[1]} is {'; '.join(words)}", data
-    found = _RANK.search(text)
-    if found is not None:
+    if found := _RANK.search(text):
         return f"{found[1]} has {found[2]} axes, where the graph takes {found[3]}", {}
-    found = _TYPE.search(text)
-    if found is not None:
+    if found := _TYPE.search(text):
         return f"an input is a {found[1]}, where the graph takes a {found[2]}", {}
-    found = _RUNNING.match(text)
-    if found is not None:
+    if found := _RUNNING.match(text):
         words_of_node = _one_line(_CHECK.sub("", found[3]))
-        unable = _NO_DTYPE.search(words_of_node)
-        if unable is not None:
+        if unable := _NO_DTYPE.search(words_of_node):
             lacking = _no_kernel(found[1], [_DTYPES.get(unable[1], unable[1])], found[2])
             return lacking.message, dict(lacking.data)
         message = shortened(f"running {found[1]} {found[2]!r}: {words_of_node}", _LIMIT)
@@ -104,8 +99,7 @@ def _reason(error: BaseException) -> tuple[str, dict[str, Any]]:
 def _given_up(op_type: str, node: str, words: str) -> dict[str, Any]:
     """Return as values what a node says when it gives up."""
     data: dict[str, Any] = {"op_type": op_type, "node": node, "words": shortened(words, _LIMIT)}
-    bounds = _BOUNDS.search(words)
-    if bounds is not None:
+    if bounds := _BOUNDS.search(words):
         data |= dict(zip(("index", "low", "high"), map(int, bounds.groups()), strict=True))
     return data | {"sizes": bool(_ABOUT_SIZES.search(words))}
 
@@ -128,41 +122,34 @@ def load_problem(error: BaseException, model: Path, version: str, provider: str)
     text = _LOADING.sub("", _bare(error))
     found = _NODE.search(text)
     node = {} if found is None else {"node": found[1]}
-    found = _NO_KERNEL.search(text)
-    if found is not None:
+    if found := _NO_KERNEL.search(text):
         dtypes = _dtypes(model, found[3], found[1])
         return _no_kernel(found[1], dtypes, found[3], f" on {provider}", f" (opset {found[2]})")
-    found = _NO_PROVIDER.search(text)
-    if found is not None:
+    if found := _NO_PROVIDER.search(text):
         dtypes = _dtypes(model, found[2], found[1])
         return _no_kernel(found[1], dtypes, found[2], f" on {provider}")
-    found = _NOT_TAKEN.search(text)
-    if found is not None:
+    if found := _NOT_TAKEN.search(text):
         return _not_taken(model, provider, *found.groups())
     return LoadProblem(*_refused_file(text, version), node)
 
 
 def _refused_file(text: str, version: str) -> tuple[Code, str]:
-    found = _NO_OPERATOR.search(text)
-    if found is not None:
+    if found := _NO_OPERATOR.search(text):
         return codes.OG202, (
             f"it does not know {found[2]} of the domain {found[1]!r}: define it as a function of the "
             "model, or write it with ONNX's own operators"
         )
-    found = _NEWEST.search(text)
-    if found is not None:
+    if found := _NEWEST.search(text):
         return codes.OG303, (
             f"ONNX Runtime {version} reads opsets up to {found[1]}, and the file has a newer one: "
             f"ask for it, export: {{opset: {found[1]}}}, or install a newer ONNX Runtime"
         )
-    found = _IR_VERSION.search(text)
-    if found is not None:
+    if found := _IR_VERSION.search(text):
         return codes.OG303, (
             f"ONNX Runtime {version} reads IR versions up to {found[2]}, and the file has "
             f"{found[1]}: save it with model.ir_version = {found[2]}, or install a newer ONNX Runtime"
         )
-    found = _MIXED.search(text)
-    if found is not None:
+    if found := _MIXED.search(text):
         return codes.OG303, (
             f"the model does not load: {found[1]} is given a {found[2]} and a {found[3]}; ONNX "
             "promotes no types, so convert one of them where the graph is made"

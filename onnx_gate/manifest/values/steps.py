@@ -34,14 +34,12 @@ class Feed:
 def _read_feed(value: Any) -> Feed:
     """``argmax(logits)``, the name of an output, or ``position_ids + 1``."""
     text = words(value, "an output, argmax(output), or the input itself + 1")
-    call = _CALL.fullmatch(text)
-    if call is not None:
+    if call := _CALL.fullmatch(text):
         if call[1] != "argmax":
             hint = did_you_mean(call[1], ("argmax",))
             raise mistake(f"unknown function {quote(call[1])}{hint}")
         return Feed(call[2], argmax=True)
-    counted = _COUNTED.fullmatch(text)
-    if counted is not None:
+    if counted := _COUNTED.fullmatch(text):
         return Feed(counted[1], add=int(counted[2]))
     if any(sign in text for sign in "()+*"):
         raise mistake(

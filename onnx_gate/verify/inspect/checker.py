@@ -57,18 +57,15 @@ def _explained(text: str, inputs: Collection[str], exporter: str) -> str:
 def _cause(text: str, inputs: Collection[str], exporter: str) -> str:
     node = _NODE.search(text)
     where = f"the node {node[1]!r} ({node[2]})" if node is not None else "a node"
-    match = _UNSORTED.search(text)
-    if match is not None:
+    if match := _UNSORTED.search(text):
         return f"{where} reads {match[1]!r}, which no node before it computes. " + _written(
             exporter, "removed, renamed or moved what makes that value"
         )
-    match = _TWICE.search(text)
-    if match is not None:
+    if match := _TWICE.search(text):
         rename = "rename that input, in forward and in the manifest"
         remedy = rename if match[1] in inputs else "rename one of them where the graph is made"
         return f"two values are called {match[1]!r} ({match[2]}): {remedy}"
-    match = _UNKNOWN.search(text)
-    if match is not None:
+    if match := _UNKNOWN.search(text):
         first = first_opset(match[1])
         if first is not None and first > int(match[2]):
             return (
@@ -79,14 +76,12 @@ def _cause(text: str, inputs: Collection[str], exporter: str) -> str:
             f"{where}: ONNX has no operator {match[1]} at opset {match[2]}. Give it a domain of its "
             "own and define it as a function of the model, or write it with other operators"
         )
-    match = _DOMAIN.search(text)
-    if match is not None:
+    if match := _DOMAIN.search(text):
         return (
             f"{where} is of the domain {match[1]!r}, which the file does not import: add "
             f"onnx.helper.make_opsetid({match[1]!r}, 1) to its opset_import"
         )
-    match = _NO_OUTPUT.search(text)
-    if match is not None:
+    if match := _NO_OUTPUT.search(text):
         return f"no node computes the graph's output {match[1]!r}. " + _written(
             exporter, "removed or renamed what makes it"
         )
