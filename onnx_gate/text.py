@@ -72,7 +72,10 @@ def visible(line: str) -> str:
     line = unicodedata.normalize("NFC", without_escapes(line))
     if line.isascii() and line.isprintable():
         return line
-    return "".join(c if c.isprintable() or c == "\t" or _is_space(c) else "\ufffd" for c in line)
+    return "".join(
+        c if c.isprintable() or c == "\t" or unicodedata.category(c) == "Zs" else "\ufffd"
+        for c in line
+    )
 
 
 def last_lines(data: bytes, count: int) -> tuple[str, ...]:
@@ -234,10 +237,6 @@ def _property(value: str) -> str:
     for character, escape in (("%", "%25"), (":", "%3A"), (",", "%2C")):
         text = text.replace(character, escape)
     return text
-
-
-def _is_space(character: str) -> bool:
-    return unicodedata.category(character) == "Zs"
 
 
 def _tamed(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from onnx_gate.audit.separate import (
     Scope,
@@ -61,7 +61,7 @@ def _at(check: Check, why: str) -> Unseen:
 
 def _opened(original: Sequence[Check], faulty: Sequence[Check]) -> Unseen | None:
     """Return that a fault moves what PyTorch leaves open alone, where it does."""
-    before = _by_key(original)
+    before = {_key(check): check for check in original}
     more = [c for c in faulty if c.open > (before[_key(c)].open if _key(c) in before else 0)]
     if not more or any(criterion_of(c) and c.budget for c in faulty):
         return None
@@ -98,10 +98,6 @@ def _nearest(
             known |= {"tolerance": tolerance_data(tolerance), "key": scope.key}
             at = _at(check, "margin" if share > used else "original")
             yield share / used if used else math.inf, at.model_copy(update=known)
-
-
-def _by_key(checks: Iterable[Check]) -> Mapping[Key, Check]:
-    return {_key(check): check for check in checks}
 
 
 def _key(check: Check) -> Key:

@@ -197,7 +197,8 @@ def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess
         many = Guess("int64", ("batch", "seq"), bounds, why)
         if is_graph(facts):
             yield Guess("int64", ("nodes",), bounds, why)
-        yield from (one, many) if _is_single(name) else (many, one)
+        single = re.search(r"(^|_)(user|item|label|class|category|id)(_?id)?$", name)
+        yield from (one, many) if single else (many, one)
     elif kind in ("Conv2d", "BatchNorm2d"):
         yield Guess("float32", ("batch", size, "height", "width"), why=why)
         # As a camera has it; what turns it round is in the module.
@@ -229,10 +230,6 @@ def _of_features(facts: Facts, layer: Layer, why: str) -> Iterator[Guess]:
         for size in range(1, min(layer.size, _MAX_PART)):
             yield Guess("float32", ("batch", size), why=f"a part of what {why}")
     yield Guess("float32", ("nodes", layer.size), why=why)
-
-
-def _is_single(name: str) -> bool:
-    return bool(re.search(r"(^|_)(user|item|label|class|category|id)(_?id)?$", name))
 
 
 _LIKELIEST = ("float32", "int64", "bool")

@@ -228,12 +228,8 @@ def _replaced_forward(module: torch.nn.Module, forward: Callable[..., Any]) -> I
             module.forward = own
 
 
-def _is_number(leaf: object) -> bool:
-    return isinstance(leaf, (bool, int, float, *_SYMBOLIC))
-
-
 def _walk(prefix: str, value: object) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, (torch.Tensor, str)) or _is_number(value):
+    if isinstance(value, (torch.Tensor, str, bool, int, float, *_SYMBOLIC)):
         yield prefix, value
     elif value is not None:
         for key, child in _children(prefix, value):

@@ -81,11 +81,6 @@ class CallOutcome:
     attributes: bool = False
 
     @property
-    def leaves_traces(self) -> bool:
-        """Whether a second call starts from something else than the first did."""
-        return self.keeps_state or bool(self.drawn)
-
-    @property
     def keeps_state(self) -> bool:
         """Whether the module is another one than before."""
         return bool(self.changed) or self.attributes

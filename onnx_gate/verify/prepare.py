@@ -74,7 +74,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
         try:
             _initialise(eager, arrays, spec.seed)
             call = call_once(eager, arrays)
-            if call.leaves_traces:
+            if call.keeps_state or call.drawn:
                 repeat(eager, arrays, call, context.workspace.resolve())
         except Refusal as refusal:
             first = first or (sizes, refusal, arrays)

@@ -42,7 +42,7 @@ class Recorder(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one node and record its value."""
-        if _is_branch(n):
+        if n.op == "call_function" and n.target is torch.ops.higher_order.cond:
             return self._branch(n)
         call = self._call(n)
         value = super().run_node(n)
@@ -114,10 +114,6 @@ class Recorder(fx.Interpreter):
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
-
-
-def _is_branch(n: fx.Node) -> bool:
-    return n.op == "call_function" and n.target is torch.ops.higher_order.cond
 
 
 def record_program(

@@ -54,16 +54,13 @@ def _alike(dims: Mapping[str, Sequence[int]]) -> dict[str, int]:
     left = dict(dims)
     chosen: dict[str, int] = {}
     while left:
-        shared = {size: sum(size in sizes for sizes in left.values()) for size in _sizes_of(left)}
+        every = set().union(*left.values())
+        shared = {size: sum(size in sizes for sizes in left.values()) for size in every}
         size = min(shared, key=lambda each: (-shared[each], each < 2, each))
         taken = [name for name, sizes in left.items() if size in sizes]
         chosen |= dict.fromkeys(taken, size)
         left = {name: sizes for name, sizes in left.items() if name not in taken}
     return {name: chosen[name] for name in dims}
-
-
-def _sizes_of(dims: Mapping[str, Sequence[int]]) -> set[int]:
-    return {size for sizes in dims.values() for size in sizes}
 
 
 def larger(spec: ModelSpec) -> tuple[dict[str, int], ...]:

@@ -7,13 +7,13 @@ clearly not the same that is a case, which is judged as any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.runtimes.base import Array, Outputs, Refusal
+from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.reach.drawn import DrawnInputs
@@ -70,11 +70,9 @@ class EverySize:
         except Refusal:
             return False
         answers = self.answers(arrays, outputs.names)
-        return answers is None or _are_others(outputs, answers)
-
-
-def _are_others(outputs: Outputs, answers: Collection[Array]) -> bool:
-    return len(outputs.arrays) != len(answers) or any(map(_is_other, outputs.arrays, answers))
+        if answers is None or len(outputs.arrays) != len(answers):
+            return True
+        return any(map(_is_other, outputs.arrays, answers))
 
 
 def _is_other(expected: Array, actual: Array) -> bool:
