@@ -82,8 +82,6 @@ class ScaledError:
     """max |x - r| / (|r| + scale) over finite pairs; 0.0 where there is none."""
     index: int
     """The first flat C-order index that attains it; -1 where there is none."""
-    rms: float
-    """sqrt(mean (x - r)²) over finite pairs; 0.0 where there is none."""
 
 
 def compare(
@@ -146,7 +144,7 @@ def _worst(workers: list[_CompareWorker]) -> int:
 
 
 def scaled_error(x: Array, reference: Array, scale: float, threads: int = 1) -> ScaledError:
-    """Return the largest |x - r| / (|r| + scale) and the root mean square of x - r.
+    """Return the largest |x - r| / (|r| + scale), and where it is.
 
     ``scale`` is what counts as small for this reference, as its root mean square; it is finite
     and not negative. 0/0 counts as 0 and anything else over 0 as inf. Pairs with a NaN or an
@@ -159,18 +157,14 @@ def scaled_error(x: Array, reference: Array, scale: float, threads: int = 1) -> 
         raise ValueError(f"scale must be finite and not negative, not {scale}")
     scale = float(scale)
     workers = stream(x.size, threads, lambda: _ScaledWorker(x, reference, scale))
-    finite = sum(w.finite for w in workers)
     best = Best.of([w.quotient for w in workers])
-    squares = total(part for w in workers for part in w.dd.tasks)
-    return ScaledError(
-        max=max(best.value, 0.0), index=best.index, rms=squares.sqrt(finite) if finite else 0.0
-    )
+    return ScaledError(max=max(best.value, 0.0), index=best.index)
 
 
 class _Blockwise:
     """What both metrics share: reading blocks, setting special values apart, adding squares."""
 
-    # Whether a², e² and a e are added too, not only (a - e)².
+    # Whether a², e², a e and (a - e)² are added up.
     norms: bool
 
     def __init__(self, actual: Array, expected: Array) -> None:
@@ -208,11 +202,11 @@ class _Blockwise:
                 return False
             if self.extreme and not (is_safe(aa) and is_safe(ee)):
                 return False
+            self.dd.add(dd)
             self.aa.add(aa)
             self.ee.add(ee)
             # By the law of cosines; no term is much larger than |a| |e|, so nothing is lost.
             self.ae.add((aa + ee - dd) / 2.0)
-        self.dd.add(dd)
         self.finite += n
         self.search(start, d, top)
         return True
@@ -229,8 +223,8 @@ class _Blockwise:
         if hidden.all():
             return
         self.finite += n - int(np.count_nonzero(hidden))
-        self.dd.add_scaled(squared_distance(pair.a, pair.e))
         if self.norms:
+            self.dd.add_scaled(squared_distance(pair.a, pair.e))
             self.aa.add_scaled(dot(pair.a, pair.a))
             self.ee.add_scaled(dot(pair.e, pair.e))
             self.ae.add_scaled(dot(pair.a, pair.e))
