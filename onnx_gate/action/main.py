@@ -199,7 +199,7 @@ def with_pull_request(context: RunContext, client: Client | None) -> RunContext:
         pull = read_pull_request(data, context.repository)
     except (GitHubError, UserError):
         return context
-    return replace(context, pull_request=pull, sha=pull.head_sha, base_sha=pull.base_sha)
+    return replace(context, pull_request=pull, sha=pull.head_sha)
 
 
 def _target(context: RunContext, client: Client | None, trouble: list[str]) -> PullRequest | None:

@@ -16,7 +16,6 @@ from onnx_gate.report.model import Run
 _MAX_EVENT_BYTES = 32 * 2**20
 _REPOSITORY = re.compile(r"(?!\.{1,2}/)(?!.*/\.{1,2}$)[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _SHA = re.compile(r"[0-9A-Za-z]{4,64}")
-_NO_COMMIT = re.compile(r"0+")
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ class RunContext:
 
     ``sha`` is the commit that the verdict is about, not the merge commit that was checked out.
     For ``workflow_run`` the run and its attempt are those of the run that verified; both are 0
-    outside of GitHub Actions. ``base_sha`` is the commit to compare with: of the pull request's
-    base, of the merge group's base, or the one before a push.
+    outside of GitHub Actions.
     """
 
     event: str
@@ -73,7 +71,6 @@ class RunContext:
     default_branch: str | None = None
     pull_request: PullRequest | None = None
     workflow_run: WorkflowRun | None = None
-    base_sha: str | None = None
 
     @property
     def verified_by(self) -> str:
@@ -106,20 +103,18 @@ def read_context(environ: Mapping[str, str]) -> RunContext:
     server_url, api_url = _urls(environ)
     payload = _payload(environ, event)
     pull_request = workflow_run = None
-    sha = base_sha = None
+    sha = None
     run = (_number(environ, "GITHUB_RUN_ID"), _number(environ, "GITHUB_RUN_ATTEMPT"))
     if event in ("pull_request", "pull_request_target"):
         pull_request = _event_pull_request(payload, repository)
-        sha, base_sha = pull_request.head_sha, pull_request.base_sha or None
+        sha = pull_request.head_sha
     elif event == "workflow_run":
         workflow_run = _workflow_run(payload.get("workflow_run"))
         sha, run = workflow_run.head_sha, (workflow_run.id, workflow_run.attempt)
     elif event == "merge_group":
         group = payload.get("merge_group")
-        shas = [group.get(k) if isinstance(group, dict) else None for k in ("head_sha", "base_sha")]
-        sha, base_sha = (value if is_sha(value) else None for value in shas)
-    elif event == "push" and is_sha(payload.get("before")):
-        base_sha = None if _NO_COMMIT.fullmatch(payload["before"]) else payload["before"]
+        head = group.get("head_sha") if isinstance(group, dict) else None
+        sha = head if is_sha(head) else None
     return RunContext(
         event=event,
         repository=repository,
@@ -132,7 +127,6 @@ def read_context(environ: Mapping[str, str]) -> RunContext:
         default_branch=_default_branch(payload),
         pull_request=pull_request,
         workflow_run=workflow_run,
-        base_sha=base_sha,
     )
 
 

@@ -48,9 +48,9 @@ def read(name: str, event: str | None = None) -> RunContext:
 
 
 def test_every_event() -> None:
-    """The commit, the pull request, the commit to compare with, and the default branch."""
+    """The commit, the pull request, and the default branch."""
     seen = {
-        name: (context.sha, context.pull_request, context.base_sha, context.default_branch)
+        name: (context.sha, context.pull_request, context.default_branch)
         for name, context in {
             "pull_request": read("pull_request"),
             "pull_request_fork": read("pull_request_fork", "pull_request"),
@@ -65,16 +65,16 @@ def test_every_event() -> None:
         }.items()
     }
     assert seen == {
-        "pull_request": (HEAD, OWN, BASE, "main"),
-        "pull_request_fork": (HEAD, FORK, BASE, "main"),
-        "pull_request_dependabot": (HEAD, OWN, BASE, "main"),
-        "pull_request_target": (HEAD, FORK, BASE, "main"),
-        "push": (MERGE, None, BASE, "main"),
-        "merge_group": (HEAD, None, BASE, "main"),
-        "workflow_run": (HEAD, None, None, "main"),
-        "schedule": (MERGE, None, None, "main"),
-        "workflow_dispatch": (MERGE, None, None, "main"),
-        "unknown": (MERGE, None, None, "main"),
+        "pull_request": (HEAD, OWN, "main"),
+        "pull_request_fork": (HEAD, FORK, "main"),
+        "pull_request_dependabot": (HEAD, OWN, "main"),
+        "pull_request_target": (HEAD, FORK, "main"),
+        "push": (MERGE, None, "main"),
+        "merge_group": (HEAD, None, "main"),
+        "workflow_run": (HEAD, None, "main"),
+        "schedule": (MERGE, None, "main"),
+        "workflow_dispatch": (MERGE, None, "main"),
+        "unknown": (MERGE, None, "main"),
     }
 
 
@@ -132,14 +132,8 @@ def test_what_no_comment_needs_may_be_missing() -> None:
     environ["GITHUB_WORKFLOW_REF"] = "octo/policies/.github/workflows/parity.yml@refs/heads/main"
     context = read_context(environ)
     assert (context.run_id, context.run_attempt, context.run_url) == (0, 0, "")
-    assert (context.default_branch, context.base_sha, context.workflow) == (None, None, None)
+    assert (context.default_branch, context.workflow) == (None, None)
     assert read("push").workflow == "parity.yml"
-
-
-def test_the_first_push_of_a_branch_has_nothing_before_it(tmp_path: Path) -> None:
-    event = json.loads((EVENTS / "push.json").read_text())
-    (tmp_path / "event.json").write_text(json.dumps({**event, "before": "0" * 40}))
-    assert read_context(environment("push", tmp_path / "event.json")).base_sha is None
 
 
 NAMES = ("pull_request", "pull_request_fork", "workflow_run", "workflow_run_fork", "merge_group")
