@@ -18,7 +18,6 @@ from onnx_gate.findings.codes import ALL
 
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _TITLE = re.compile(r"# (OG\d{3}): (.+)")
-_MESSAGE = re.compile(r"^```text\n(.*?)\n```$", re.M | re.S)
 _SECTIONS = ("Why it matters", "How to fix it", "Example")
 
 
@@ -35,12 +34,6 @@ class Explanation:
     why: str
     remedy: str
     example: str
-
-    @property
-    def message(self) -> str:
-        """A message as the gate words it: the example's first block of plain text."""
-        found = _MESSAGE.search(self.example)
-        return found[1] if found is not None else ""
 
     @property
     def appears(self) -> str:

@@ -12,12 +12,10 @@ from onnx_gate.report.story import summary
 class Cell:
     """One model on one runtime.
 
-    ``check`` is the worst one, ``seconds`` what loading and running took. ``code`` is that of the
-    error where the runtime could not be judged.
+    ``check`` is the worst one. ``code`` is that of the error where the runtime could not be judged.
     """
 
     verdict: Verdict
-    seconds: float
     check: Check | None = None
     code: str = ""
 
@@ -45,9 +43,9 @@ def cell(model: ModelResult, runtime: str) -> Cell | None:
     own = model.model_copy(update={"checks": tuple(checks)})
     worst = summary.worst(own)
     if result.error is not None:
-        return Cell("error", result.seconds, worst, result.error.code)
+        return Cell("error", worst, result.error.code)
     if summary.failing(own):
-        return Cell("diverged", result.seconds, worst)
+        return Cell("diverged", worst)
     if not any(check.compared for check in checks):
-        return Cell("error", result.seconds, worst, model.error.code if model.error else "")
-    return Cell("pass", result.seconds, worst)
+        return Cell("error", worst, model.error.code if model.error else "")
+    return Cell("pass", worst)
