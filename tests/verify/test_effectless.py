@@ -46,6 +46,18 @@ class Frozen(Branch):
         return y + self.branch(y)
 
 
+class OverPlaces(nn.Module):
+    "Has nothing of its inputs where they have one place."
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(1, 4, 1)
+        self.norm = nn.GroupNorm(4, 4)
+
+    def forward(self, x):
+        return self.norm(self.layer(x[:, None])).sum(1)
+
+
 class Keyed(nn.Module):
     def __init__(self):
         super().__init__()
@@ -82,8 +94,11 @@ def frozen():
 
 
 def test_weights_behind_nothing_are_named_and_only_these(tmp_path: Path) -> None:
-    names = ("begun", "next_to", "trained", "rounded", "unused", "frozen", "Keyed")
+    names = ("begun", "next_to", "trained", "rounded", "unused", "frozen", "Keyed", "OverPlaces")
     entries = {n: f'model: "models.py:{n}", inputs: {{x: "float32[n, 8]"}}' for n in names}
+    entries["OverPlaces"] = (
+        'model: "models.py:OverPlaces", inputs: {x: "float32[n, t]"}, dims: {t: [1, 4]}'
+    )
     models = run_few(tmp_path, MODELS, entries)
     assert {m.verdict for m in models.values()} == {"pass"}
     found = {
