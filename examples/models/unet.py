@@ -35,6 +35,9 @@ class UNet(nn.Module):
             for deep, skip in zip(sizes[:0:-1], sizes[-2::-1], strict=True)
         )
         self.head = nn.Conv2d(width, classes, 1)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):  # or the deep levels would hardly move the mask
+                nn.init.kaiming_normal_(part.weight)
 
     def forward(self, image: Tensor) -> Tensor:
         skips: list[Tensor] = []
