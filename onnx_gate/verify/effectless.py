@@ -43,16 +43,13 @@ _SUSPECTED = 100.0
 # So often the half of the suspected weights that moves most is let go.
 _HALVES = 4
 _NAMED = 3
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def effectless(checker: Checker) -> Iterator[Finding]:
     """Yield a finding about the matrices of weights that can be exchanged for others."""
     eager = checker.setting.eager
-    weights = {
-        name: tensor
-        for name, tensor in state.tensors(eager.module)
-        if isinstance(tensor, nn.Parameter) and _is_matrix(tensor)
-    }
+    weights = {name: tensor for name, tensor in state.tensors(eager.module) if _is_matrix(tensor)}
     drawn = list(islice(checker.ordinary(), _CASES)) if weights else []
     drawn.sort(key=lambda each: sum(array.nbytes for array in each.arrays.values()))
     suspected = [*weights]
@@ -77,8 +74,10 @@ def effectless(checker: Checker) -> Iterator[Finding]:
 
 
 def _is_matrix(tensor: torch.Tensor) -> bool:
-    plain = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.is_leaf
-    return plain and tensor.ndim > 1 and bool(tensor.detach().any())
+    """Return whether it is a plain parameter with rows, which gradients may lead to, and not zero."""
+    plain = type(tensor) is nn.Parameter and tensor.layout == torch.strided and tensor.is_leaf
+    known = plain and tensor.dtype in _DTYPES and not tensor.is_inference()
+    return known and tensor.ndim > 1 and bool(tensor.detach().any())
 
 
 def _moves(
@@ -93,19 +92,19 @@ def _moves(
         weight.grad = None  # all of them at once are as large as the model
 
     tensors = {name: to_tensor(array) for name, array in arrays.items()}
-    with _gradients(weights) as stack:
-        for name, weight in weights.items():
-            hook = weight.register_post_accumulate_grad_hook(partial(take, name))
-            stack.callback(hook.remove)
-        try:
+    try:
+        with _gradients(weights) as stack:
+            for name, weight in weights.items():
+                hook = weight.register_post_accumulate_grad_hook(partial(take, name))
+                stack.callback(hook.remove)
             _, outputs = eager.run_prepared(tensors, mode=torch.enable_grad())
             ends = [o for o in outputs if o.requires_grad and o.numel() and o.isfinite().all()]
             if ends:
                 torch.autograd.backward(ends, [*map(_in_floors, ends)], inputs=[*weights.values()])
-        except (
-            Exception
-        ):  # it writes to its weights, or has no gradient, or one of its own that raises
-            return {}
+    except (
+        Exception
+    ):  # it writes to its weights, or an operator has no gradient, or one that raises
+        return {}
     return found
 
 
