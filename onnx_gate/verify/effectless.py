@@ -30,7 +30,6 @@ from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.text import counted, listed
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import Noise, Terms
 from onnx_gate.verify.reference.oracle import CaseReference
@@ -57,11 +56,12 @@ def effectless(checker: Checker) -> Iterator[Finding]:
         if suspected:
             moves = _moves(eager, case.arrays, {name: weights[name] for name in suspected})
             suspected = [n for n in sorted(moves, key=moves.__getitem__) if moves[n] < _SUSPECTED]
+    asked = [(case, checker.ask(case).reference) for case in reversed(drawn) if suspected]
     for _ in range(_HALVES):
-        if not drawn or not suspected:
+        if not asked or not suspected:
             return
         exchanged = [weights[name] for name in suspected]
-        if all(_moves_nothing(checker, case, exchanged) for case in reversed(drawn)):
+        if all(_are_same(_with_others(eager, c.arrays, exchanged), r) for c, r in asked):
             yield codes.OG421.finding(
                 f"{len(suspected)} of {len(weights)} matrices of weights move no output "
                 f"({listed(sorted(suspected), _NAMED)}): with others in their place the answers to "
@@ -142,19 +142,24 @@ def _exchanged(weights: Sequence[torch.Tensor]) -> Iterator[None]:
             weight.data = data
 
 
-def _moves_nothing(checker: Checker, case: Case, weights: Sequence[torch.Tensor]) -> bool:
-    """Return whether answers are PyTorch's but for what moved rounding explains, with other weights."""
-    reference = checker.ask(case).reference
+def _with_others(
+    eager: Eager, arrays: Mapping[str, Array], weights: Sequence[torch.Tensor]
+) -> Outputs | None:
+    """Return what the module answers with others in the place of these weights, if it does."""
+    with _exchanged(weights), suppress(Refusal):
+        return eager.run(arrays)
+    return None
+
+
+def _are_same(other: Outputs | None, reference: CaseReference | None) -> bool:
+    """Return whether answers are PyTorch's but for what moved rounding explains.
+
+    Not while weights are exchanged: its runs have those that the module has.
+    """
     if reference is None:
         return True  # nothing was compared there
-    with _exchanged(weights), suppress(Refusal):
-        return _are_same(checker.setting.eager.run(case.arrays), reference)
-    return False
-
-
-def _are_same(other: Outputs, reference: CaseReference) -> bool:
     own = reference.outputs.arrays
-    if [a.shape for a in other.arrays] != [a.shape for a in own]:
+    if other is None or [a.shape for a in other.arrays] != [a.shape for a in own]:
         return False
     return all(
         _is_same(*each, reference, n) for n, each in enumerate(zip(other.arrays, own, strict=True))

@@ -46,6 +46,16 @@ class Frozen(Branch):
         return y + self.branch(y)
 
 
+class Late(Branch):
+    "Has weights among its last operators, which move it by a little more than rounding."
+
+    def forward(self, x):
+        y = self.first(x)
+        for _ in range(24):
+            y = -y
+        return y + 4e-6 * self.branch[2](y)
+
+
 class OverPlaces(nn.Module):
     "Has nothing of its inputs where they have one place."
 
@@ -76,6 +86,10 @@ def next_to():
     return Branch(1e-9)
 
 
+def late():
+    return Late(0.5)
+
+
 def trained():
     return Branch(0.5).requires_grad_(False)
 
@@ -94,7 +108,17 @@ def frozen():
 
 
 def test_weights_behind_nothing_are_named_and_only_these(tmp_path: Path) -> None:
-    names = ("begun", "next_to", "trained", "rounded", "unused", "frozen", "Keyed", "OverPlaces")
+    names = (
+        "begun",
+        "next_to",
+        "late",
+        "trained",
+        "rounded",
+        "unused",
+        "frozen",
+        "Keyed",
+        "OverPlaces",
+    )
     entries = {n: f'model: "models.py:{n}", inputs: {{x: "float32[n, 8]"}}' for n in names}
     entries["OverPlaces"] = (
         'model: "models.py:OverPlaces", inputs: {x: "float32[n, t]"}, dims: {t: [1, 4]}'

@@ -18,6 +18,8 @@ from onnx_gate.report.story.summary import ERRORS, value_and_limit
 from onnx_gate.verify.judge.criteria import top_agreement
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
+from onnx_gate.verify.judge.noise import Noise, Terms
+from onnx_gate.verify.judge.systematic import Lean, lean_of
 from onnx_gate.verify.reference.answers import (
     Derived,
     IndexSource,
@@ -390,3 +392,16 @@ def test_what_is_left_open_has_used_nothing_of_the_tolerance() -> None:
     assert found.worst is not None
     assert found.worst.index == (1,)
     assert 0.3 < found.budget < 0.7
+
+
+@pytest.mark.parametrize(("moved", "off", "leans"), [(0.1, 0.05, False), (1e-6, 1e-5, True)])
+def test_what_rounding_decides_leans_to_nothing_over_all_cases(
+    moved: float, off: float, leans: bool
+) -> None:
+    expected = 1 + np.random.default_rng(0).random(1000, np.float32)
+    runs = [expected * np.float32(1 + side * moved) for side in (1, -1, 1, -1)]
+    noise = Noise(expected, Terms.of(10.0, expected.dtype), Known(runs=runs))
+    noise.more()
+    lean = lean_of(expected * np.float32(1 - off), noise)
+    everywhere = sum((lean for _ in range(400)), Lean())
+    assert (everywhere.systematic is not None) == leans
