@@ -87,9 +87,11 @@ def _moves(
     found: dict[str, float] = {}
 
     def take(name: str, weight: torch.Tensor) -> None:
-        assert weight.grad is not None
-        found[name] = float((weight.grad.double() * weight.detach()).norm())
-        weight.grad = None  # all of them at once are as large as the model
+        grad, weight.grad = weight.grad, None  # all of them at once are as large as the model
+        assert grad is not None
+        wide = grad if grad.dtype.itemsize > 2 else grad.float()
+        # What overflows has an effect, and what underflows is decided by the exchange.
+        found[name] = float(wide.mul_(weight.detach()).norm())
 
     tensors = {name: to_tensor(array) for name, array in arrays.items()}
     try:
