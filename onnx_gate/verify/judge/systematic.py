@@ -178,9 +178,9 @@ def lean_of(candidate: Array, noise: Noise, base: Array | None = None) -> Lean:
         sizes = np.bincount(places, np.abs(weights), keys.size)
         most = np.argsort(sizes)[::-1]
         return _Sum(
-            float(u @ weights),
-            float(weights @ weights),
-            float(np.mean([float(r @ weights) ** 2 for r in runs])) if runs else 0.0,
+            _product(u, weights),
+            _product(weights, weights),
+            float(np.mean([_product(r, weights) ** 2 for r in runs])) if runs else 0.0,
             float(np.square(sizes[most[_VALUES:]]).sum()),
             dict(zip(keys[most[:_VALUES]].tolist(), sizes[most].tolist(), strict=False)),
         )
@@ -202,6 +202,11 @@ def lean_of_choices(apart: Floats, runs: Sequence[Floats], noise: Floats) -> Lea
     count = float(np.count_nonzero(asked))
     moved = float(np.mean(np.square(found[1:])))
     return Lean(sign=_Sum(found[0], count, moved, count), chosen=True)
+
+
+def _product(a: Floats, b: Floats) -> float:
+    """Return the inner product, on one thread: BLAS wakes more of them for less than they take."""
+    return float(np.einsum("i,i", a, b))
 
 
 def _values(t: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
