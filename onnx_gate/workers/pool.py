@@ -39,7 +39,7 @@ TICK = 0.05
 GRACE = 30.0
 """Seconds in which the fork server must have started, or ended, a worker it was told to."""
 
-_WATCH_SHARE = 0.05  # of a processor, that looking at all processes may take
+_WATCH_SHARE = 0.02  # of a processor, that looking at all processes may take
 _READ = 1 << 20
 
 

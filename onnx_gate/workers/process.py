@@ -51,9 +51,8 @@ def process_table() -> dict[int, ProcessRow]:
         if not name.isdigit():
             continue
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name may hold blanks and brackets: the fields follow the last one.
-                fields = file.read().rpartition(b")")[2].split()
+            # The command's name may hold blanks and brackets: the fields follow the last one.
+            fields = _read_at_once(f"/proc/{name}/stat").rpartition(b")")[2].split()
             table[int(name)] = ProcessRow(
                 pid=int(name),
                 ppid=int(fields[1]),
@@ -65,6 +64,15 @@ def process_table() -> dict[int, ProcessRow]:
         except (OSError, IndexError, ValueError):
             continue
     return table
+
+
+def _read_at_once(path: str) -> bytes:
+    """Return the start of a file. With a file object around it all processes take twice as long."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
 
 
 def _psutil_table() -> dict[int, ProcessRow]:
