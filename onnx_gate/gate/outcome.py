@@ -23,6 +23,9 @@ _ENDS: dict[str, codes.Code] = {
     "processes": codes.OG507,
 }
 
+# What ends a worker wherever it is.
+_IN_A_STAGE = ("signal", "timeout", "memory")
+
 SAID = frozenset(
     {
         *("verdict", "error", "portion", "stages", "export", "findings", "checks", "runtimes"),
@@ -62,7 +65,7 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str, stage: str = "") -> M
         return ModelResult(name=spec.name, **heard, **observed)
     code = _ENDS[outcome.end]
     message = outcome.detail
-    if stage and outcome.end == "signal":
+    if stage and outcome.end in _IN_A_STAGE:
         message += f" in the stage {plain(stage)!r}"
     if outcome.end == "done":
         message = "the worker ended without a complete result"

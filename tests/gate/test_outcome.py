@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from onnx_gate.gate.outcome import SAID, result_of
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.values.runtimes import RuntimeSpec
@@ -11,7 +13,7 @@ from onnx_gate.report.io import to_message
 from onnx_gate.report.model import ModelResult
 from onnx_gate.report.model.remedy import LineEdit, Remedies, Remedy
 from onnx_gate.report.model.result import Answers, Portion
-from onnx_gate.workers.task import Outcome
+from onnx_gate.workers.task import End, Outcome
 
 SPEC = ModelSpec(name="net", model="a:b", inputs={}, line=7, runtimes=(RuntimeSpec(name="engine"),))
 EDIT = LineEdit(file="other.py", line=1, old=("a",), new=("b",))
@@ -72,3 +74,12 @@ def test_a_worker_speaks_of_known_packages_and_of_its_own_engines() -> None:
     lost = Outcome(({"kind": "result", "environment": told},), "exit", "", (), 0.0, 0)
     assert result_of(SPEC, lost, "").environment == {}
     assert heard(said, environment=["torch"]).environment == {}
+
+
+@pytest.mark.parametrize("end", ["timeout", "memory", "signal"])
+def test_what_ended_a_model_says_in_which_stage(end: End) -> None:
+    """The stage is by the worker's own account: no escape of it reaches a terminal."""
+    outcome = Outcome((), end, "over its limit", (), 1.5, 1 << 20)
+    error = result_of(SPEC, outcome, "net.log", "verify: runtime\x1b").error
+    assert error is not None
+    assert error.message == "over its limit in the stage 'verify: runtime'"
