@@ -77,7 +77,8 @@ def _is_matrix(tensor: torch.Tensor) -> bool:
     """Return whether it is a plain parameter with rows, which gradients may lead to, and not zero."""
     plain = type(tensor) is nn.Parameter and tensor.layout == torch.strided and tensor.is_leaf
     known = plain and tensor.dtype in _DTYPES and not tensor.is_inference()
-    return known and tensor.ndim > 1 and bool(tensor.detach().any())
+    # One row tells it of most, and all of them are read from memory.
+    return known and tensor.ndim > 1 and (bool(tensor[:1].any()) or bool(tensor.any()))
 
 
 def _moves(

@@ -27,7 +27,7 @@ from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.sizes import free_dimensions, long_dimensions, sizes_along
 from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reach.watcher import Watcher
-from onnx_gate.verify.reference.operator_mode import FollowingMode, tensors_of
+from onnx_gate.verify.reference.operator_mode import FollowingMode, is_view, tensors_of
 
 # How far each side of a decision is away, in the unit of what is decided.
 Distances = dict[tuple[DecisionSite, str], float]
@@ -138,7 +138,7 @@ class _OfSizes(Watch, FollowingMode):
             self.follow(made)
             return result
         for each in made:
-            if each.is_floating_point() and each.numel() > 1:
+            if each.is_floating_point() and each.numel() > 1 and not is_view(func):
                 self._exponents(self._site(name, Rule(), None, _ENDS), each.detach())
         return result
 
@@ -146,10 +146,10 @@ class _OfSizes(Watch, FollowingMode):
         """Take note how many times numbers can be doubled, or halved, until their type ends."""
         ends = torch.finfo(made.dtype)
         sizes = made.abs()
-        sizes = sizes[sizes > 0]
-        if not sizes.numel():
+        least, largest = sizes.masked_fill(sizes == 0, torch.inf).amin(), sizes.amax()
+        if not largest:
             return
-        low, high = (math.log2(float(v)) for v in torch.aminmax(sizes))
+        low, high = math.log2(float(least)), math.log2(float(largest))
         self._take(site, "above", math.log2(ends.max) - high)
         self._take(site, "below", low - math.log2(ends.smallest_normal))
 

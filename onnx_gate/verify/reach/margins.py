@@ -18,6 +18,7 @@ from onnx_gate.verify.reach.counts import COUNTS, TIMES, Count
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.margin import Margin, Rearrangement, apart, least
 from onnx_gate.verify.reach.rules import Kind
+from onnx_gate.verify.reference.operator_mode import is_view
 
 # So many candidates of one choice are climbed to, and written out as ones among zeros.
 MOST_CANDIDATES = 64
@@ -187,7 +188,7 @@ class Margins:
             self._note(result, None if joined is None else joined.times(sign))
         elif name in COUNTS and (count := self.count(own)) is not None:
             self._note(result, self._counted(name, count, given, result))
-        elif own in self._known and result.dtype == own.dtype and self._rearranges(name, func):
+        elif own in self._known and result.dtype == own.dtype and (is_view(func) or name in _MOVES):
             names = [a.name for a in func._schema.arguments if a.name != "self"]
             rest = {n: given[n] for n in names if n in given}
 
@@ -263,8 +264,3 @@ class Margins:
         """Return a truth's margin; of one that nothing is known of it is out of reach."""
         fixed = torch.full((), 2.0**100, dtype=torch.float64)
         return self.truth(truth) or Margin(torch.where(truth, fixed, -fixed), ())
-
-    def _rearranges(self, name: str, func: Any) -> bool:
-        returns = func._schema.returns
-        alias = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-        return alias or name in _MOVES

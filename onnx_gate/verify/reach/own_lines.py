@@ -13,9 +13,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
 
 import numpy as np
+import torch
 from torch import nn
 
 from onnx_gate.runtimes import state
@@ -29,40 +30,35 @@ from onnx_gate.verify.reach.purse import Purse
 from onnx_gate.verify.reach.sites import MOST_ROWS
 from onnx_gate.verify.reach.stack import Stack
 
+Table = torch.Tensor | Array
 # An input, and the rows of all that have lines of it.
 Rows = tuple[str, Mapping[str, Array]]
 # Of an element that is moved by more than rounding: as its constants are, by one part in sixteen.
 _STEP = 1 / 16
+# Elements of a line that are looked at before all of them are.
+_BEGIN = 8
 
 
-def tables_of(module: nn.Module) -> Iterator[Array]:
+def tables_of(module: nn.Module) -> Iterator[torch.Tensor]:
     """Yield what a module keeps, buffers first: those who keep items do so there."""
-    for tensor in (*state.buffers(module), *state.parameters(module)):
-        # What cannot be looked at is left out.
-        with suppress(Exception):
-            if tensor.ndim:
-                yield to_array(tensor[_some(len(tensor))])
+    yield from state.buffers(module)
+    yield from state.parameters(module)
 
 
-def lines_of_tables(tables: Iterable[Array], row: Array, domain: Domain) -> list[Array]:
+def lines_of_tables(tables: Iterable[Table], row: Array, domain: Domain) -> list[Array]:
     """Return the different lines of tables that a ``row`` of an input may have, by their lengths.
 
     They have as much of the row's shape as the table's has in the end. Each table's first come before
     any table's second.
     """
-    found: dict[tuple[int, ...], list[Array]] = {}
+    alike: dict[tuple[int, ...], list[Table]] = {}
     for table in tables:
-        shape = _alike(table.shape, row.shape)
-        if math.prod(shape) < 2 or not _of_kind(table, row):
-            continue
-        lines = table.reshape(-1, math.prod(shape))
-        lines = lines[_some(len(lines))]
-        exact = lines.astype(row.dtype)
-        with np.errstate(invalid="ignore"):
-            inside = ((lines >= domain.low) & (lines <= domain.high)).all(axis=1)
-        if inside.any():
-            found.setdefault(shape, []).append(exact[inside])
-    return [_in_turn(parts) for parts in found.values()]
+        with suppress(Exception):  # what cannot be looked at is left out
+            shape = _alike(tuple(table.shape), row.shape)
+            if math.prod(shape) > 1 and _of_kind(_lines(table, math.prod(shape), 0, 1), row):
+                alike.setdefault(shape, []).append(table)
+    found = (_in_turn(each, math.prod(shape), row, domain) for shape, each in alike.items())
+    return [lines for lines in found if len(lines)]
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class OwnLines:
         one = stack.first(self.base.arrays)
         for name in (n for n in self.known if n in stack.axes and one[n][0].size):
             row, domain = one[name][0], self.known[name]
-            tables = itertools.chain(tables_of(module), self.tables)
+            tables: Iterator[Table] = itertools.chain(tables_of(module), self.tables)
             for lines in lines_of_tables(tables, row, domain):
                 count = self._count(_wanted(lines, row), stack, purse)
                 if count:
@@ -168,14 +164,38 @@ def _of_kind(table: Array, row: Array) -> bool:
     )
 
 
-def _in_turn(parts: list[Array]) -> Array:
-    lines = np.concatenate(parts)
-    rank = np.concatenate([np.arange(len(part)) for part in parts])
-    lines = lines[np.argsort(rank, kind="stable")]
-    _, first = np.unique(lines, axis=0, return_index=True)
-    return lines[np.sort(first)][:MOST_ROWS]
+def _in_turn(tables: Sequence[Table], width: int, row: Array, domain: Domain) -> Array:
+    """Return their different lines of so many elements that an input may have.
+
+    No more are looked at than it takes: the matrices of a model are as large as it.
+    """
+    step, found = -(-MOST_ROWS // len(tables)), dict[bytes, Array]()
+    for low in range(0, MOST_ROWS, step):
+        ranked = [
+            (rank, line)
+            for table in tables
+            for rank, line in _inside(_lines(table, width, low, low + step), row, domain)
+        ]
+        for _, line in sorted(ranked, key=itemgetter(0)):
+            found.setdefault(line.tobytes(), line)
+            if len(found) == MOST_ROWS:
+                return np.stack([*found.values()])
+    return np.stack([*found.values()]) if found else np.zeros((0, width), row.dtype)
 
 
-def _some(rows: int) -> Any:
-    """Return which of so many rows stand for all: those that are gone to one by one, spread over them."""
-    return np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(np.int64)
+def _inside(lines: Array, row: Array, domain: Domain) -> Iterator[tuple[int, Array]]:
+    """Yield the lines that an input may have, as it has them, and which of all they are."""
+    ranks = np.arange(len(lines))
+    with np.errstate(invalid="ignore"):
+        for part in (slice(_BEGIN), slice(_BEGIN, None)):  # most that are out of it begin so
+            some = lines[ranks, part]
+            ranks = ranks[((some >= domain.low) & (some <= domain.high)).all(axis=1)]
+        yield from zip(ranks.tolist(), lines[ranks].astype(row.dtype), strict=True)
+
+
+def _lines(table: Table, width: int, low: int, high: int) -> Array:
+    """Return some of the lines that stand for all of a table, spread over it."""
+    flat = table.reshape(-1, width)
+    numbers = np.linspace(0, len(flat) - 1, min(len(flat), MOST_ROWS)).astype(np.int64)[low:high]
+    some = flat[numbers]
+    return some if isinstance(some, np.ndarray) else to_array(some)

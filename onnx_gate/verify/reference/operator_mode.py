@@ -105,6 +105,12 @@ def given_to(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
 
 
+def is_view(func: Any) -> bool:
+    """Return whether an operator returns numbers that it was given, where they lie."""
+    returns = func._schema.returns
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
 @cache
 def _name(func: Any) -> str:
     name: str = func._schema.name.split("::")[-1]

@@ -16,7 +16,7 @@ from onnx_gate.verify.reference.exact import CHOOSING, EXACT_ATEN
 from onnx_gate.verify.reference.models import MODELS, PLAIN, SCATTERED
 from onnx_gate.verify.reference.noise import Exactness, Joiner, Mover, few_bits, has_few_bits, unit
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
-from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
+from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, is_view
 from onnx_gate.verify.reference.parts import parts_of
 from onnx_gate.verify.reference.rounding import Model
 
@@ -280,7 +280,7 @@ def _operator(func: Any) -> _Operator:
         base,
         MODELS.get(base, PLAIN),
         base not in MODELS and base not in EXACT_ATEN and func._can_decompose(),
-        any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns),
+        is_view(func),
         frozenset(a.name for a in schema.arguments if a.alias_info is not None),
     )
 

@@ -1,0 +1,57 @@
+"""Which lines of what a module stores are given as inputs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_gate.manifest import InputSpec
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.own_lines import Table, lines_of_tables
+from onnx_gate.verify.reach.sites import MOST_ROWS
+
+
+def domain(low: float, high: float) -> Domain:
+    return Domain(InputSpec("float32", ()), low, high, (), drawn=True)
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(-2, 2), min_size=3, max_size=3)), min_size=1, max_size=4
+    ),
+    st.booleans(),
+)
+def test_lines_are_those_of_each_table_in_turn(
+    written: Sequence[Sequence[Sequence[int]]], stored: bool
+) -> None:
+    """Whatever holds them, as one by one: the first of each, the second of each, none of them twice."""
+    arrays = [np.array(each, np.float32).reshape(-1, 3) for each in written]
+    tables: list[Table] = [torch.from_numpy(a) if stored else a for a in arrays]
+    wanted: dict[tuple[float, ...], None] = {}
+    for rank in range(max(map(len, arrays))):
+        for array in arrays:
+            if rank < len(array) and (np.abs(array[rank]) <= 1).all():
+                wanted[tuple(array[rank].tolist())] = None
+    found = lines_of_tables(tables, np.zeros(3, np.float32), domain(-1, 1))
+    assert [tuple(line.tolist()) for lines in found for line in lines] == list(wanted)
+
+
+def test_no_more_than_is_given_is_held() -> None:
+    """The matrices of a model are as wide as its input, and together as large as it."""
+    width = 256
+    tables = [torch.randn(MOST_ROWS, width) for _ in range(32)]
+    row: Array = np.zeros(width, np.float32)
+    tracemalloc.start()
+    try:
+        (lines,) = lines_of_tables(tables, row, domain(-np.inf, np.inf))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert lines.shape == (MOST_ROWS, width)
+    assert peak < 8 * lines.nbytes
