@@ -59,6 +59,16 @@ NETWORKS = {
         "dynamic": '{"tokens": {1: "seq"}}',
         "draw": "rng.integers(0, 30522, shape)",
     },
+    "wide": {
+        "target": "Wide",
+        "input": "x",
+        "entry": "float32[batch, 4096]",
+        "shape": "({0}, 4096)",
+        "dims": "batch: [1, 2, 8]",
+        "sizes": "1 2 8",
+        "dynamic": '{"x": {0: "batch"}}',
+        "draw": "rng.standard_normal(shape, dtype=np.float32)",
+    },
 }
 
 MANIFEST = """\

@@ -9,7 +9,11 @@ from tools.tables.common import load, markdown, measured_on, source
 
 def overhead() -> str:
     """What one model costs beside scripts that do the same."""
-    networks = {"resnet18": "ResNet-18 at 224 px", "bert": "BERT-base size"}
+    networks = {
+        "resnet18": "ResNet-18 at 224 px",
+        "bert": "BERT-base size",
+        "wide": "an MLP of 1 GiB",
+    }
     suites = {
         "sizes": "one case for each of three sizes",
         "default": "the default suites, {cases:.0f} cases on all sides",
