@@ -357,6 +357,23 @@ def test_what_a_decision_opens_has_the_noise_of_its_own_side(off: float, opened:
     assert not judge(kept * f32(1 + 1e-5, 1, 1), own, Rules(AUTO), alone).holds
 
 
+@pytest.mark.parametrize(
+    ("off", "opened"), [(-3e-5, True), (3e-5, True), (1e-4, False), (-1e-4, False)]
+)
+def test_what_one_run_alone_opens_is_held_about_its_answer_with_nothing_moved(
+    off: float, opened: bool
+) -> None:
+    """The run is as far from that as a candidate may be, and so a candidate further from the run."""
+    own, kept = f32(0, 0.5, 0.25), f32(0.3, 0.5, 0.25)
+    others = [OtherAnswer("rounding", kept * f32(1 + 4e-5, 1, 1), (kept,))]
+    known = Known(own.astype(np.float64), [own], others)
+    found = judge(kept * f32(1 + off, 1, 1), own, Rules(AUTO), known)
+    assert found.holds == opened
+    elsewhere = [OtherAnswer("rounding", kept * f32(1 + 4e-5, 1, 1), (own,))]
+    known = Known(own.astype(np.float64), [own], elsewhere)
+    assert not judge(kept * f32(1 + off, 1, 1), own, Rules(AUTO), known).holds
+
+
 @pytest.mark.parametrize(("found", "holds"), [(2e-5, True), (3e-5, False), (2.0, False)])
 def test_behind_a_kink_rounding_is_what_runs_beyond_it_show(found: float, holds: bool) -> None:
     """A zero next to a kink is moved by no run, and beyond the kink by as much as everything else."""

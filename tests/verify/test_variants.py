@@ -403,3 +403,45 @@ def test_peaks_of_a_smaller_neighbourhood_are_refused() -> None:
     reference = reference_of(Peaks(), x=x)
     assert verdict(reference, Peaks()(torch.from_numpy(x)).numpy()).holds
     assert not verdict(reference, smaller(torch.from_numpy(x)).numpy()).holds
+
+
+class Thinned(nn.Module):
+    """Of what is steep the rows that are steeper than both neighbours, as an edge detector has them."""
+
+    bell: Tensor
+    slope: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        bell = torch.exp(-(torch.arange(-2.0, 3.0) ** 2) / 2)
+        self.register_buffer(
+            "bell", (bell[:, None] * bell).expand(1, 3, 5, 5) / 3 / bell.sum() ** 2
+        )
+        across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]])
+        self.register_buffer("slope", torch.stack([across, across.T])[:, None])
+
+    def forward(self, image: Tensor) -> Tensor:
+        smooth = F.conv2d(F.pad(image, (2, 2, 2, 2), mode="reflect"), self.bell)
+        slope = F.conv2d(F.pad(smooth, (1, 1, 1, 1), mode="replicate"), self.slope)
+        size = slope.square().sum(1, keepdim=True).add(1e-6).sqrt()
+        above, below = F.pad(size, (0, 0, 1, 0))[:, :, :-1], F.pad(size, (0, 0, 0, 1))[:, :, 1:]
+        return size * ((size > above) & (size > below))
+
+
+def test_a_choice_that_runs_make_has_the_value_that_it_has_with_nothing_moved() -> None:
+    """On a slope of one steepness rounding chooses, and a run that chose what is larger was moved up."""
+    image = np.linspace(0, 1, 3 * 16 * 16, dtype=np.float32).reshape(1, 3, 16, 16)
+    reference = reference_of(Thinned(), image=image)
+    right = Thinned().double()(torch.from_numpy(image).double()).float().numpy()
+    judged = verdict(reference, right)
+    assert judged.holds, judged.reason
+    assert judged.open > 10
+    runs = [(*v.arrays, *v.moved[0]) for v in reference.variants() if v.cause == "rounding"]
+    moved, still = map(np.stack, zip(*runs, strict=True))
+    assert ((moved > 0) == (still > 0)).all()
+    both = (moved > 0) & (right > 0)
+    assert both.sum() > 100
+    assert abs(still - right)[both].max() < abs(moved - right)[both].max() / 4
+    chosen = (right > 0) & (reference.outputs.arrays[0] == 0)
+    for share in (1e-3, -1e-3):
+        assert not verdict(reference, np.where(chosen, right * np.float32(1 + share), right)).holds

@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import Comparison, compare
@@ -145,7 +146,7 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     expected = noise.expected
     best, whole = expected.copy(), slice(None)
     limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
-    used, usual = _share(distance(candidate, expected), limits), noise.usual
+    used = _share(distance(candidate, expected), limits)
     beyond = used > 1
     opened = np.zeros(expected.shape, np.bool_)
     causes: list[OpenCause] = []
@@ -153,17 +154,11 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     wide = [o.array.reshape(-1)[at] for o in others if o.cause == "rounding"]
     for other in others:
         decided = other.cause == "rounding"
-        if decided:
-            there = noise.moves(whole)
-            own_side = _on_its_side(other.array.reshape(-1)[at], wide, usual)
-            there[at] = np.maximum(there[at], own_side)
-            own = noise.at(other.array, there)
-        else:
-            own = noise.of(other.array, other.moved)
-        own_limits = own.limits(whole).reshape(expected.shape)
-        share = _share(distance(candidate, other.array), own_limits)
+        own = _unmoved(other, at, wide, noise) if decided else noise.of(other.array, other.moved)
+        answer, own_limits = own.expected, own.limits(whole).reshape(expected.shape)
+        share = _share(distance(candidate, answer), own_limits)
         closer = beyond & (share < used)
-        moved = distance(other.array, expected) > limits + own_limits
+        moved = distance(answer, expected) > limits + own_limits
         if decided:
             moved &= beyond
             closer &= moved
@@ -173,7 +168,7 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
             opened |= moved
             causes.append(other.cause)
         used = np.where(closer, share, used)
-        best[closer] = other.array[closer]
+        best[closer] = answer[closer]
         moves[closer.reshape(-1)] = own.moves(closer.reshape(-1))
     return _Nearest(noise.at(best, moves), opened, tuple(dict.fromkeys(causes)))
 
@@ -194,6 +189,26 @@ def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnsw
     return noise.at(noise.expected, moves)
 
 
+def _unmoved(
+    other: OtherAnswer, at: NDArray[np.int64], wide: Sequence[Array], noise: Noise
+) -> Noise:
+    """Return the noise of what a wide run has decided, about that answer with nothing moved if it is known.
+
+    The run itself is as far from it as a candidate may be, and where few decided alike, these say little
+    of how far that is. A decision for what is larger takes those that were moved up.
+    """
+    values, moves = other.array.reshape(-1)[at], noise.moves(slice(None))
+    side, answer = _on_its_side(values, wide, noise.usual), other.array.copy()
+    for still in other.moved:
+        plain = still.reshape(-1)[at]
+        apart = distance(plain, values)
+        alike = apart <= _visible(values, noise.usual)
+        answer.reshape(-1)[at] = np.where(alike, plain, values)
+        side = np.maximum(side, np.where(alike, apart / WIDE, 0.0))
+    moves[at] = np.maximum(moves[at], side)
+    return noise.at(answer, moves)
+
+
 def _on_its_side(values: Array, wide: Sequence[Array], usual: float) -> Floats:
     """Return how far rounding moves what a run has decided otherwise, by the runs that decided as it.
 
@@ -201,12 +216,16 @@ def _on_its_side(values: Array, wide: Sequence[Array], usual: float) -> Floats:
     are apart by no visible part, as one that is moved so far was not compared but left open: of the
     value, or of what is ``usual``, as behind a kink, where all of them are next to nothing.
     """
-    size = np.maximum(np.abs(values.astype(np.float64)), usual)
-    most, visible = np.zeros(values.shape), VISIBLE * size
+    most, visible = np.zeros(values.shape), _visible(values, usual)
     for run in wide:
         apart = distance(run, values)
         most = np.maximum(most, np.where(apart <= visible, apart, 0.0))
     return most / WIDE
+
+
+def _visible(values: Array, usual: float) -> Floats:
+    """Return what is a visible part of each value, or of what is usual."""
+    return np.asarray(VISIBLE * np.maximum(np.abs(values.astype(np.float64)), usual))
 
 
 def _share(apart: Floats, limits: Floats) -> Floats:

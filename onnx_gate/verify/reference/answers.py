@@ -145,7 +145,8 @@ class Searched(OutputAnswers):
 class OtherAnswer:
     """One output of a variant: what PyTorch says where ``cause`` is decided the other way.
 
-    ``moved`` is the same with rounding moved.
+    ``moved`` is the same with rounding moved; of one that moved rounding has decided, the same with
+    nothing moved.
     """
 
     cause: OpenCause

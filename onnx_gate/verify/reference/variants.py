@@ -29,7 +29,7 @@ A variant costs some forward passes, and none is made unless a check would other
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +44,7 @@ from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.answers import WIDE
+from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.models import ATTENTION, FAST_PATH, QUANTISERS
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 from onnx_gate.verify.reference.perturb import MovedRounding
@@ -83,7 +84,8 @@ _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
 class Variant:
     """One run in which ``cause`` was decided the other way.
 
-    ``arrays`` are all outputs, ``moved`` those of the same run with rounding moved.
+    ``arrays`` are all outputs, ``moved`` those of the same run with rounding moved. Of one that rounding
+    has decided they are moved, and what is decided so with nothing moved comes after them.
     """
 
     cause: OpenCause
@@ -244,16 +246,16 @@ def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
         yield from _variant("order of equals", eager, inputs, order)
     jumps = Jumps()
     decided = _run(eager, inputs, jumps) is not None and jumps.decided
-    wide = [(None, MovedRounding(seed, WIDE)) for seed in range(_WIDE_RUNS)]
+    wide = [(None, seed, False) for seed in range(_WIDE_RUNS)]
     # ONNX takes the first of equals.
-    joined = [
-        (OrderOfEquals(first=True), MovedRounding(seed, WIDE, joins=True))
-        for seed in range(_JOINED_RUNS)
-    ]
-    for mode, moved in (*wide, *joined) if decided else ():
-        arrays = _run(eager, inputs, mode, moved)
+    joined = [(OrderOfEquals(first=True), seed, True) for seed in range(_JOINED_RUNS)]
+    for mode, seed, joins in (*wide, *joined) if decided else ():
+        kept = Decided()
+        arrays = _run(eager, inputs, mode, MovedRounding(seed, WIDE, joins=joins, decided=kept))
         if arrays is not None:
-            yield Variant("rounding", arrays)
+            still = MovedRounding(seed, times=0.0, decided=kept.followed())
+            own = _run(eager, inputs, mode, still)
+            yield Variant("rounding", arrays, _alike(arrays, [own]))
 
 
 def _over_nothing(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
@@ -292,8 +294,15 @@ def _variant(
         return
     runs = map(MovedRounding, range(_RUNS))
     moved = (_run(eager, inputs, make() if make else None, each) for each in runs)
+    yield Variant(cause, arrays, _alike(arrays, moved))
+
+
+def _alike(
+    arrays: tuple[Array, ...], runs: Iterable[tuple[Array, ...] | None]
+) -> tuple[tuple[Array, ...], ...]:
+    """Return the runs whose outputs have the shapes of ``arrays``."""
     like = [a.shape for a in arrays]
-    yield Variant(cause, arrays, tuple(m for m in moved if m and [a.shape for a in m] == like))
+    return tuple(run for run in runs if run and [a.shape for a in run] == like)
 
 
 def _run(
