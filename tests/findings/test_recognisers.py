@@ -162,6 +162,18 @@ def test_a_loop_over_a_size_is_said_to_be_unrolled() -> None:
     assert "input's shape" not in tied.remedy
 
 
+def test_sizes_that_become_numbers_are_no_loop() -> None:
+    number = Sizes.forward.__code__.co_firstlineno + 1
+    stacks = Stacks({"L['x'].size()[1]": ((__file__, number),)})
+    trace = FailedTrace([], stacks, Path(__file__).parent)
+    text = "tracing inferred a static shape of 7 for dimension inputs['x'].shape[1]."
+    tied = constraint(text, SPEC, trace, None)
+    assert tied is not None
+    assert "in x.shape)` (test_recognisers.py" in tied.message
+    assert tied.message.endswith("ties it to the example's size 7")
+    assert tied.remedy.startswith("take the size from the input's shape there")
+
+
 def test_other_errors_are_none_about_a_dimension() -> None:
     assert constraint("KeyError: 'x'", SPEC, NOTHING, LINE) is None
 
@@ -169,6 +181,11 @@ def test_other_errors_are_none_about_a_dimension() -> None:
 def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, checked: Check) -> tuple[Finding, ...]:
     found = explaining(diagnosis, proto, checked)
     return found or possible(diagnosis, proto, checked)
+
+
+class Sizes(nn.Module):
+    def forward(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(int(size) for size in x.shape)
 
 
 class Loop(nn.Module):

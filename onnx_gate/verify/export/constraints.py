@@ -28,8 +28,9 @@ _RECURRENT = re.compile(r"(?:^|[.:])(rnn_tanh|rnn_relu|lstm|gru)\b")
 _SHAPE_OF = re.compile(r"^L((?:\[[^\]]+\])+)\.size\(\)\[(\d+)\]$")
 # What orders the operands of torch.einsum, by their sizes as numbers.
 _OPT_EINSUM = re.compile(r"(^|/)opt_einsum/")
-# A statement that is a loop, or a line with a comprehension.
-_LOOP = re.compile(r"^(for|while)\b|[(\[{].*\bfor\b.*\bin\b")
+# A statement that is a loop, or a line with a comprehension. One through the sizes themselves makes numbers
+# of them, and goes on as often as there are axes.
+_LOOP = re.compile(r"^while\b|(^|[(\[{].*\b)for\b.*\bin\b(?!\s+[\w.]+\.(shape|size\(\))\W*$)")
 # Functions of Python's that take a float, as which a size is a number.
 _MATH = re.compile(r"\bmath\.\w+\(")
 # Where an input is among the arguments: ['x'], ['args'][0], ['past'][0]['key'].
