@@ -22,7 +22,7 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
-from onnx_gate.text import did_you_mean, listed
+from onnx_gate.text import counted, did_you_mean, listed
 from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights
 from onnx_gate.verify.reference.file import open_file
 from onnx_gate.verify.source_lines import at, is_own_file, of_error
@@ -270,8 +270,9 @@ def _float64(module: nn.Module) -> Finding | None:
     wide = [name for name, tensor in state.tensors(module) if tensor.dtype == torch.float64]
     if not wide:
         return None
+    are = "is" if len(wide) == 1 else "are"
     return codes.OG103.finding(
-        f"{len(wide)} weights are float64 ({listed(wide, 3)}); many runtimes have no float64 "
+        f"{counted(len(wide), 'weight')} {are} float64 ({listed(wide, 3)}); many runtimes have no float64 "
         "kernels, and the others are slow: convert with .float() where that is not meant"
     )
 

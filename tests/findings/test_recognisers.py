@@ -596,11 +596,11 @@ def test_what_a_dropped_constant_was_there_for_is_said_where_it_is_known() -> No
     proto = program.model_proto
     found = deleted_constants(program.exported_program, proto, Path(__file__).parent)
     said = {each.message.partition(" from ")[0].split()[-1]: each.message for each in found}
-    assert "so the division behind it meets zeros" in said["1e-12"]
-    assert "so the logarithm behind it meets zeros" in said["1e-11"]
-    assert "so the power behind it meets zeros" in said["1e-09"]
+    assert "so the division behind it meets zero where" in said["1e-12"]
+    assert "so the logarithm behind it meets zero where" in said["1e-11"]
+    assert "so the power behind it meets zero where" in said["1e-09"]
     # What is divided may be zero, and so may what is multiplied.
-    assert "meets zeros" not in said["1e-10"] + said["1e-13"]
+    assert "meets zero" not in said["1e-10"] + said["1e-13"]
 
 
 def test_a_name_that_programs_have_themselves_is_said_to_be_taken() -> None:

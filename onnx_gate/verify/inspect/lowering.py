@@ -100,7 +100,9 @@ def _consequence(node: Node) -> str:
     for user in node.users:
         name = _operator(user)
         if name in _AT_ZERO and node in user.args and user.args.index(node) == (name == "div"):
-            return f", so the {_AT_ZERO[name]} behind it meets zeros"
+            return (
+                f", so the {_AT_ZERO[name]} behind it meets zero where the rest of the sum is zero"
+            )
     return ""
 
 
