@@ -13,7 +13,7 @@ position has no effect, and over two it has), and up to four plain ones of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -73,12 +73,16 @@ def effectless(checker: Checker) -> Iterator[Finding]:
         suspected = suspected[: len(suspected) // 2]
 
 
-def _is_matrix(tensor: torch.Tensor) -> bool:
-    """Return whether it is a plain parameter with rows, which gradients may lead to, and not zero."""
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether it is a plain parameter, which gradients may lead to."""
     plain = type(tensor) is nn.Parameter and tensor.layout == torch.strided and tensor.is_leaf
-    known = plain and tensor.dtype in _DTYPES and not tensor.is_inference()
+    return plain and tensor.dtype in _DTYPES and not tensor.is_inference()
+
+
+def _is_matrix(tensor: torch.Tensor) -> bool:
+    """Return whether it is such a parameter with rows, and not zero."""
     # One row tells it of most, and all of them are read from memory.
-    return known and tensor.ndim > 1 and (bool(tensor[:1].any()) or bool(tensor.any()))
+    return is_plain(tensor) and tensor.ndim > 1 and (bool(tensor[:1].any()) or bool(tensor.any()))
 
 
 def _moves(
@@ -133,12 +137,12 @@ def _in_floors(end: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _exchanged(weights: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Have other weights of the same size: their own, the other way round and of the other sign."""
+def exchanged(weights: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Have others in the place of weights, and leave these as they were."""
     own = [weight.data for weight in weights]
     try:
-        for weight in weights:
-            weight.data = -weight.data.flip([*range(weight.ndim)])
+        for weight, other in zip(weights, others, strict=True):
+            weight.data = other
         yield
     finally:
         for weight, data in zip(weights, own, strict=True):
@@ -148,8 +152,12 @@ def _exchanged(weights: Sequence[torch.Tensor]) -> Iterator[None]:
 def _with_others(
     eager: Eager, arrays: Mapping[str, Array], weights: Sequence[torch.Tensor]
 ) -> Outputs | None:
-    """Return what the module answers with others in the place of these weights, if it does."""
-    with _exchanged(weights), suppress(Refusal):
+    """Return what the module answers with others of the same size in the place of these, if it does.
+
+    With their own, the other way round and of the other sign.
+    """
+    turned = (-weight.data.flip([*range(weight.ndim)]) for weight in weights)
+    with exchanged(weights, turned), suppress(Refusal):
         return eager.run(arrays)
     return None
 

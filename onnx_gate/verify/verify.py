@@ -29,6 +29,7 @@ from onnx_gate.verify.afterwards import (
     room_for_a_fork,
     too_large,
 )
+from onnx_gate.verify.alike import alike_weights
 from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.blocks.verify import in_blocks, verify_blocks
 from onnx_gate.verify.build import build
@@ -250,6 +251,7 @@ def _verify(
         if room and not context.patterns and all(c.verdict == "pass" for c in tally.checks):
             with tally.clock.of("pytorch"):
                 progress.findings += effectless(checker)
+                progress.findings += alike_weights(checker, prepared, exported)
         progress.findings += baked_size(checker, waived, progress.findings)
     progress.findings += (*tally.findings, *left_out.findings(prepared.eager))
     decisions = checker.explorer.account(context.workspace)

@@ -85,6 +85,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG419": (("findings", "unreached"),),
     "OG420": (("hints", "overflowing"),),
     "OG421": (("findings", "untrained"),),
+    "OG422": (("findings", "unscaled"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),

@@ -14,11 +14,11 @@ import torch.utils._pytree as pytree
 from onnx_gate.diagnose.bench import EXPORT, FORWARD, Answer, Bench, Fresh
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ExportSpec
-from onnx_gate.runtimes.base import Array, Refusal, first_line
-from onnx_gate.runtimes.outputs import flatten
+from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.build import build
 from onnx_gate.verify.export.export import by_parameter, export, exportable
+from onnx_gate.verify.export.program import run_program
 from onnx_gate.verify.export.scripts import Flat
 from onnx_gate.verify.inspect.inspect import join_inputs
 
@@ -133,23 +133,6 @@ def export_again(
 
     fresh, trouble = bench.apart(work, EXPORT)
     return fresh if fresh is not None else Fresh(failed=trouble)
-
-
-def run_program(
-    program: torch.export.ExportedProgram,
-    eager: Eager,
-    arrays: Mapping[str, Array],
-    *,
-    guards: bool,
-) -> list[Array]:
-    """Return the flat outputs of an exported program; raises ``Refusal`` where it raises."""
-    args, kwargs = eager.binding.for_export({n: to_tensor(a) for n, a in arrays.items()})
-    try:
-        with torch.no_grad():
-            value = program.module(check_guards=guards)(*args, **kwargs)
-    except Exception as error:
-        raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
-    return [to_array(tensor) for _, tensor in flatten(value)]
 
 
 def _last_line(error: BaseException) -> str:

@@ -371,6 +371,21 @@ class Untrained(nn.Module):
         return y + self.scale * self.branch(y)
 
 
+class Unscaled(nn.Module):
+    """Is exported without its scale, which is one everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.scale = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if not torch.onnx.is_in_onnx_export():
+            y = self.scale * y
+        return self.last(y)
+
+
 class Selected(nn.Module):
     """Keeps what is above a threshold."""
 
