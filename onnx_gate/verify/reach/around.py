@@ -5,7 +5,8 @@ nothing has come near to any of its limits while the two others hold. So the row
 moved, one element at a time and all else as it is: integers of small domains to each of their values, and
 others to both sides of whatever a comparison makes of them. Where two conditions have never met, a row in
 which one of them holds is moved until they do. Two integers of small domains are moved together as well:
-a day of a year may be one that neither of them shows alone.
+a day of a year may be one that neither of them shows alone. And what meets at one place of a sequence is
+moved to each, as its first and last have neighbours on one side only.
 
 It costs ten batches of ``ROWS`` for an element, and one for integers of small domains. Elements come in an
 order of which every beginning is spread over an input, so that what can be paid for stands for all of it.
@@ -92,6 +93,17 @@ def pairs_around(
             arrays = _with(row, stack, one, at, first)
             made.append(_with(arrays, stack, other, there, second))
     return _together(row, stack, made)
+
+
+def rolled_around(
+    row: Mapping[str, Array], known: Collection[str], stack: Stack
+) -> Mapping[str, Array]:
+    """Return a batch in which what a row has stands at other places, round and round: at both ends, too."""
+    length = max((row[name].shape[1] for name in known if row[name].ndim > 1), default=0)
+    alike = [name for name in known if row[name].ndim > 1 and row[name].shape[1] == length]
+    shifts = columns_of(np.arange(length)) if length else ()
+    rolled = ({name: np.roll(row[name], each, axis=1) for name in alike} for each in shifts)
+    return _together(row, stack, [{**row, **each} for each in rolled])
 
 
 def stepped_around(

@@ -14,7 +14,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Float64
-from onnx_gate.verify.reach.margins import COMPARISONS
+from onnx_gate.verify.reach.margins import CHOOSES, COMPARISONS
 from onnx_gate.verify.reach.rules import RULES, limit_of
 from onnx_gate.verify.reach.sites import MOST_COLUMNS
 from onnx_gate.verify.reach.stack import Stack, axis_of
@@ -134,6 +134,10 @@ class _Gauge(OperatorMode):
             return
         if name in COMPARISONS or name == "sign":
             yield _side(operand, bound.get("other", 0)), True
+            return
+        if name in CHOOSES:
+            chosen = [each for each in tensors_of(result) if each.dtype == torch.int64]
+            yield from ((2.0 * each + 1, False) for each in chosen)
             return
         if self._every:
             return

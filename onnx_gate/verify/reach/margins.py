@@ -29,6 +29,7 @@ _AND, _OR = frozenset(("logical_and", "bitwise_and")), frozenset(("logical_or", 
 _NOT = frozenset(("logical_not", "bitwise_not"))
 _LARGEST = frozenset(("argmax", "max", "topk"))
 _SMALLEST = frozenset(("argmin", "min"))
+CHOOSES = _LARGEST | _SMALLEST
 # Which of two truths hold on a side of what they make together.
 TRUTHS = {"both": (1, 1), "first": (1, -1), "second": (-1, 1), "neither": (-1, -1)}
 # What leaves the order of its elements as it is, and squeezes those that are far apart to next to nothing.

@@ -20,6 +20,7 @@ from onnx_gate.verify.reach.around import (
     around,
     meeting,
     pairs_around,
+    rolled_around,
     stepped_around,
 )
 from onnx_gate.verify.reach.ascend import ascend
@@ -42,8 +43,8 @@ from onnx_gate.verify.reach.sweeps import Sweeps
 from onnx_gate.verify.reach.values import WAYS, missing, strewn
 from onnx_gate.verify.reach.watcher import Watcher
 
-# So many seconds where tables have rows that are far from all others.
-_OWED_TO_TABLES = 0.2
+# So many seconds where tables have rows that are far from all others, and choices may be near.
+_OWED_TO_FEW = 0.2
 # Beside a row of the suites those drawn in the first ways: of many changes both ends are followed, so whole
 # numbers come first and halves last. What is computed of these is exact.
 _BASES = 5
@@ -114,9 +115,10 @@ class CaseSearch:
         with self.purse.part(0.7), self._least():
             yield from self._climbed(Climbs.sides)
         # What is stored is far beyond limits that climbs end next to.
-        with self.purse.least(OWED if self.told else _OWED_TO_TABLES):
+        with self.purse.least(OWED if self.told else _OWED_TO_FEW):
             yield from self._lines()
-        with self.purse.part(0.7), self._passed():
+        owed = _OWED_TO_FEW if self.watcher.chooses else 0.0
+        with self.purse.part(0.7), self._passed(), self.purse.least(owed):
             yield from self._around()
         with self.purse.part(0.8):
             yield from self._climbed(Climbs.columns)
@@ -137,7 +139,8 @@ class CaseSearch:
                 break
             gone.add(found[0])
             yield from self._beside(("around", *parts_of(*found[0])), found[1], stack)
-        if any(site.operator in ORDERINGS for site in self.watcher.seen):
+        ordered = any(site.operator in ORDERINGS for site in self.watcher.seen)
+        if ordered or self.watcher.chooses:
             yield from self._beside(("around",), own, stack)
 
     def _beside(
@@ -146,6 +149,7 @@ class CaseSearch:
         pays = self._pays(PASSES if stack.passes else ROWS, stack)
         known = self._of_rows(stack)
         yield from self._rows(parts, around(self.watcher.eager, row, known, stack, pays), stack)
+        yield from self._rows(parts, rolled_around(row, known, stack), stack)
         if not stack.passes:
             yield from self._rows(parts, pairs_around(row, known, stack), stack)
             yield from self._rows(parts, stepped_around(row, known, stack, self.numbers), stack)
@@ -260,7 +264,7 @@ class CaseSearch:
                     if kept is None:
                         break
                     yield self._drafts.case(draft.parts, *kept)
-        with self.purse.least(_OWED_TO_TABLES):
+        with self.purse.least(_OWED_TO_FEW):
             for draft in every.extremes(self.purse):
                 yield from self._drafts.told(draft.parts, draft.arrays, draft.sizes)
 

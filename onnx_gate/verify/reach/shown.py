@@ -28,8 +28,9 @@ class Shown:
     ``seen`` has the decisions in the order in which they were met, ``besides`` are the limits that the
     file alone has. ``asked``: NaN, or infinity, is asked for; ``masks`` are the numbers whose bits are,
     ``divisors`` those that whole ones are divided by.
-    ``writes``: the module has operators that write to what they are given. ``paths`` are those of its
-    parts by their ids, ``own`` the addresses of its tensors.
+    ``writes``: the module has operators that write to what they are given. ``chooses``: it has some that
+    say which of several is the largest. ``paths`` are those of its parts by their ids, ``own`` the
+    addresses of its tensors.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -38,7 +39,7 @@ class Shown:
         self.asked: set[Missing] = set()
         self.masks: set[int] = set()
         self.divisors: set[int] = set()
-        self.writes = False
+        self.writes = self.chooses = False
         self._listed: dict[float, None] = {}
         self._limits: dict[DecisionSite, frozenset[float]] = {}
         self.paths = {id(part): path for path, part in state.parts(module)}

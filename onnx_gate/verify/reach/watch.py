@@ -20,7 +20,13 @@ from onnx_gate.verify.reach.flags import FLAGGED, Flags
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.listed import ListedLimits
 from onnx_gate.verify.reach.margin import Margin, apart, distance_from
-from onnx_gate.verify.reach.margins import MOST_CANDIDATES, TRUTHS, Margins, before_next
+from onnx_gate.verify.reach.margins import (
+    CHOOSES,
+    MOST_CANDIDATES,
+    TRUTHS,
+    Margins,
+    before_next,
+)
 from onnx_gate.verify.reach.places import caller_from, place_from
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import (
@@ -153,6 +159,7 @@ class Watch(Recording):
         if base == TAKEN:
             self._taken(args[0])
         rules = RULES.get(base, ())
+        self._shown.chooses |= base in CHOOSES
         if not rules and self._margins is None and base not in _NOTED:
             return self.call(func, args, kwargs)
         bound = given_to(func, args, kwargs)

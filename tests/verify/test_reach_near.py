@@ -1,0 +1,72 @@
+"""Rows beside which another one is chosen, and patterns at each place of a sequence, are gone to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.gate import run_few
+
+MODELS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.onnx import is_in_onnx_export as exporting
+
+
+class Chosen(nn.Module):
+    "Says which logit is the largest, of an activation of the other formula while it is exported."
+    formula = "none"
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm, self.last = nn.Linear(8, 32), nn.LayerNorm(32), nn.Linear(32, 6)
+
+    def forward(self, x):
+        y = F.gelu(self.first(x), approximate=self.formula if exporting() else "none")
+        return self.last(self.norm(y)).argmax(-1)
+
+
+class WrongChosen(Chosen):
+    formula = "tanh"
+
+
+class Stopped(nn.Module):
+    "Adds up what comes before a pair of words, of which an export may not see one at an end."
+    dropped = None
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(100, 8)
+        self.register_buffer("pair", torch.tensor([17, 42]))
+
+    def forward(self, words):
+        met = (words[:, :-1] == self.pair[0]) & (words[:, 1:] == self.pair[1])
+        if self.dropped is not None and exporting():
+            places = torch.arange(words.shape[1] - 1)
+            met = met & (places != (0 if self.dropped else words.shape[1] - 2))
+        before = met.long().cumsum(1) == 0
+        return (self.table(words)[:, 1:] * before[..., None]).sum(1)
+
+
+class WrongLast(Stopped):
+    dropped = False
+
+
+class WrongFirst(Stopped):
+    dropped = True
+"""
+WORDS = "inputs: {words: {dtype: int64, shape: [n, t], range: [0, 99]}}, dims: {t: [5, 9]}"
+
+
+def test_near_choices_and_patterns_at_the_ends_are_gone_to(tmp_path: Path) -> None:
+    entries = dict.fromkeys(("Chosen", "WrongChosen"), 'inputs: {x: "float32[n, 8]"}')
+    entries |= dict.fromkeys(("Stopped", "WrongLast", "WrongFirst"), WORDS)
+    entries = {name: f'model: "models.py:{name}", {given}' for name, given in entries.items()}
+    models = run_few(tmp_path, MODELS, entries)
+    assert {n: m.verdict for n, m in models.items()} == {
+        name: "diverged" if name.startswith("Wrong") else "pass" for name in entries
+    }
+    shown = {c.case for c in models["WrongChosen"].checks if c.verdict == "diverged"}
+    assert "reached/around" in shown
