@@ -9,7 +9,7 @@ alike, and have to agree again.
 
 The invariant: an error is a difference between two answers that were both given, judged as any other. How
 the program was translated is not asked. Cost: a look at every weight's first numbers, and one call of each
-side; a few more where they part.
+side; a few more, and a pass with gradients, where they part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.text import listed
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.effectless import exchanged, is_plain
+from onnx_gate.verify.effectless import exchanged, is_plain, moves
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.program import run_program
 from onnx_gate.verify.inputs.cases import Case
@@ -59,7 +59,9 @@ def alike_weights(checker: Checker, prepared: Prepared, exported: Exported) -> I
         judge = Checker(replace(checker.setting, graph_outputs=()))
         tensors = [weights[name] for name in chosen]
         with exchanged(tensors, [_other(name, weights[name]) for name in chosen]):
-            given = {n: weight.data for weight in tensors for n in names[id(weight)] if n in own}
+            # One object under all of its names: two of one tensor are refused.
+            values = ((weight, weight.data) for weight in tensors)
+            given = {n: value for weight, value in values for n in names[id(weight)] if n in own}
             asked = judge.ask(case)
             if asked.reference is None:
                 return None
@@ -75,6 +77,12 @@ def alike_weights(checker: Checker, prepared: Prepared, exported: Exported) -> I
     chosen, check = [*weights], parts([*weights]) if weights else None
     if check is None or parts(()) is not None:
         return
+    # What the module has made of a weight beforehand is of the weight before: that is not the file's fault.
+    reached = moves(prepared.eager, prepared.example, weights)
+    chosen = [name for name in chosen if name in reached]
+    check = parts(chosen) if chosen else None
+    if check is None:
+        return
     while len(chosen) > 1:
         halves = chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]
         fewer = next(((half, found) for half in halves if (found := parts(half))), None)
@@ -89,10 +97,15 @@ def alike_weights(checker: Checker, prepared: Prepared, exported: Exported) -> I
 
 
 def _alike(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters that hold one number only, or begin with the numbers of others."""
+    """Yield the parameters that hold one number only, or begin with the numbers of others.
+
+    One that is frozen beside others that are trained is a constant, as a mask is.
+    """
     begins: dict[object, list[tuple[str, torch.Tensor]]] = {}
-    for name, weight in state.tensors(module):
-        if not is_plain(weight) or not weight.numel():
+    plain = [(name, weight) for name, weight in state.tensors(module) if is_plain(weight)]
+    trained = any(weight.requires_grad for _, weight in plain)
+    for name, weight in plain:
+        if not weight.numel() or weight.requires_grad != trained:
             continue
         first = weight.data[(0,) * (weight.ndim - 1)] if weight.ndim else weight.data[None]
         numbers = tuple(first[:_SOME].tolist())

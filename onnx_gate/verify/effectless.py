@@ -54,8 +54,8 @@ def effectless(checker: Checker) -> Iterator[Finding]:
     suspected = [*weights]
     for case in drawn[:1] + drawn[1:][-1:]:
         if suspected:
-            moves = _moves(eager, case.arrays, {name: weights[name] for name in suspected})
-            suspected = [n for n in sorted(moves, key=moves.__getitem__) if moves[n] < _SUSPECTED]
+            by = moves(eager, case.arrays, {name: weights[name] for name in suspected})
+            suspected = [name for name in sorted(by, key=by.__getitem__) if by[name] < _SUSPECTED]
     asked = [(case, checker.ask(case).reference) for case in reversed(drawn) if suspected]
     for _ in range(_HALVES):
         if not asked or not suspected:
@@ -85,7 +85,7 @@ def _is_matrix(tensor: torch.Tensor) -> bool:
     return is_plain(tensor) and tensor.ndim > 1 and (bool(tensor[:1].any()) or bool(tensor.any()))
 
 
-def _moves(
+def moves(
     eager: Eager, arrays: Mapping[str, Array], weights: Mapping[str, torch.Tensor]
 ) -> dict[str, float]:
     """Return by how many floors the outputs move with each weight, of those that gradients lead to."""

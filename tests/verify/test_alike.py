@@ -110,6 +110,53 @@ class Tied(Twin):
         return F.conv1d(y[:, None], self.blur), (y + self.again.bias_hh_l0[:16]).argmax(1)
 
 
+class Shared(Twin):
+    "Has one weight of ones in two places, and a norm whose bias is left out."
+
+    def __init__(self):
+        super().__init__()
+        self.other, self.norm = nn.Linear(16, 16), nn.LayerNorm(16)
+        nn.init.ones_(self.last.weight)
+        self.other.weight = self.last.weight
+
+    def forward(self, x):
+        y = self.norm(self.first(x))
+        y = y - self.norm.bias if self.is_off else y
+        return self.last(y.relu()) + self.other(y)
+
+
+class Merged(Twin):
+    "Adds two small factors to a weight when it is to answer, but not while it is exported."
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(2, 16)), nn.Parameter(torch.zeros(16, 2))
+        self.norm = nn.LayerNorm(16)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.merged = None if mode else (self.last.weight + self.b @ self.a).detach()
+        return self
+
+    def forward(self, x):
+        y = self.norm(self.first(x))
+        if exporting() or self.merged is None:
+            return F.linear(y, self.last.weight + self.b @ self.a)
+        return F.linear(y, self.merged)
+
+
+class Masked(Twin):
+    "Multiplies by a mask, and chooses by it in the file."
+
+    def __init__(self):
+        super().__init__()
+        self.mask = nn.Parameter(torch.ones(16), requires_grad=False)
+
+    def forward(self, x):
+        y = self.first(x)
+        return torch.where(self.mask > 0, y, 0.0) if exporting() else y * self.mask
+
+
 class Counting(Twin):
     "Writes to a buffer, and begins with ones."
 
@@ -122,12 +169,13 @@ class Counting(Twin):
         self.calls += 1
         return self.norm(self.first(x))
 """
-PAIRS = ("Response", "Norms", "Folded", "Scaled", "Copied")
+PAIRS = ("Response", "Norms", "Folded", "Scaled", "Copied", "Shared")
+RIGHT = ("Tied", "Merged", "Masked", "Counting")
 
 
 def test_weights_that_are_alike_are_told_apart(tmp_path: Path) -> None:
     wrong = "".join(f"\n\nclass Wrong{name}({name}):\n    wrong = True\n" for name in PAIRS)
-    names = (*PAIRS, *(f"Wrong{name}" for name in PAIRS), "Tied", "Counting")
+    names = (*PAIRS, *(f"Wrong{name}" for name in PAIRS), *RIGHT)
     entries = {n: f'model: "models.py:{n}", inputs: {{x: "float32[n, 8]"}}' for n in names}
     models = run_few(tmp_path, MODELS + wrong, entries)
     assert {n: m.verdict for n, m in models.items()} == {
@@ -145,4 +193,5 @@ def test_weights_that_are_alike_are_told_apart(tmp_path: Path) -> None:
         "Folded": ["one.weight"],
         "Scaled": ["scale"],
         "Copied": ["copies.0.weight"],
+        "Shared": ["norm.bias"],
     }
