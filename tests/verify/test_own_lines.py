@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,3 +56,22 @@ def test_no_more_than_is_given_is_held() -> None:
         tracemalloc.stop()
     assert lines.shape == (MOST_ROWS, width)
     assert peak < 8 * lines.nbytes
+
+
+def test_tables_are_looked_at_a_few_times_each() -> None:
+    """However many there are, of a line each or of lines that no input has."""
+    looks = 0
+
+    class Table(np.ndarray):
+        def reshape(self, *shape: Any, **how: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return np.asarray(self).reshape(*shape, **how)
+
+    tables = [
+        np.full((1 + n % 2 * MOST_ROWS, 4), 5.0 * (n % 2), np.float32).view(Table)
+        for n in range(200)
+    ]
+    (lines,) = lines_of_tables(tables, np.zeros(4, np.float32), domain(-1, 1))
+    assert lines.tolist() == [[0.0] * 4]
+    assert looks <= 12 * len(tables)

@@ -167,19 +167,21 @@ def _of_kind(table: Array, row: Array) -> bool:
 def _in_turn(tables: Sequence[Table], width: int, row: Array, domain: Domain) -> Array:
     """Return their different lines of so many elements that an input may have.
 
-    No more are looked at than it takes: the matrices of a model are as large as it.
+    No more are looked at than it takes, as the matrices of a model are as large as it: where most are none
+    of an input's, twice as many the next time.
     """
-    step, found = -(-MOST_ROWS // len(tables)), dict[bytes, Array]()
-    for low in range(0, MOST_ROWS, step):
-        ranked = [
-            (rank, line)
-            for table in tables
-            for rank, line in _inside(_lines(table, width, low, low + step), row, domain)
-        ]
+    found, low, high = dict[bytes, Array](), 0, -(-MOST_ROWS // len(tables))
+    while low < MOST_ROWS:
+        blocks = [_lines(table, width, low, high) for table in tables]
+        ranked = [each for block in blocks for each in _inside(block, row, domain)]
         for _, line in sorted(ranked, key=itemgetter(0)):
             found.setdefault(line.tobytes(), line)
             if len(found) == MOST_ROWS:
                 return np.stack([*found.values()])
+        tables = [
+            table for table, block in zip(tables, blocks, strict=True) if len(block) == high - low
+        ]
+        low, high = high, min(MOST_ROWS, 3 * high)
     return np.stack([*found.values()]) if found else np.zeros((0, width), row.dtype)
 
 
