@@ -168,7 +168,7 @@ def _in_turn(tables: Sequence[Table], width: int, row: Array, domain: Domain) ->
     """Return their different lines of so many elements that an input may have.
 
     No more are looked at than it takes, as the matrices of a model are as large as it: where most are none
-    of an input's, twice as many the next time.
+    of an input's, more of them the next time.
     """
     found, low, high = dict[bytes, Array](), 0, -(-MOST_ROWS // len(tables))
     while low < MOST_ROWS:
