@@ -125,10 +125,9 @@ class _Ascent:
         """Take note of what layers have made; return the next inputs, ``None`` where nothing leads on."""
         self._aims = self._aims or [*self._chosen(made)]
         try:
-            each = [made[aim.layer].reshape(-1)[aim.place] * aim.way for aim in self._aims]
+            values = self._aimed_at(made)
         except IndexError:
             return None  # this pass took another way
-        values = torch.stack([value.double() for value in each])
         reached = values.detach().nan_to_num(-torch.inf, -torch.inf, -torch.inf)
         better = reached > self._best
         self._best = torch.where(better, reached, self._best)
@@ -148,6 +147,19 @@ class _Ascent:
             change = sign * by_row(span * self._shares, sign, self._axis(name))
             moved[name] = moved_by(self.kept[name], change, self._known[name])
         return {**self.kept, **moved}
+
+    def _aimed_at(self, made: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return what each row aims at, as it is now; each layer is asked once, which gradients cost."""
+        rows: dict[int, list[int]] = {}
+        for row, aim in enumerate(self._aims):
+            rows.setdefault(aim.layer, []).append(row)
+        values = torch.zeros(len(self._aims), dtype=torch.float64)
+        for layer, own in rows.items():
+            places = torch.tensor([self._aims[row].place for row in own])
+            ways = torch.tensor([self._aims[row].way for row in own], dtype=torch.float64)
+            found = made[layer].reshape(-1)[places].double() * ways
+            values = values.index_put((torch.tensor(own),), found)
+        return values
 
     def _axis(self, name: str) -> int:
         return self._start.axes.get(name, 0)
