@@ -14,10 +14,8 @@ side; a few more, and a pass with gradients, where they part.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from zlib import crc32
 
 import torch
 from torch import nn
@@ -29,16 +27,14 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.text import listed
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.effectless import exchanged, is_plain, moves
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.program import run_program
 from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.other_weights import drawn, exchanged, is_plain, moves
 from onnx_gate.verify.prepare import Prepared
 
 # Numbers that tell two weights apart before all of them are looked at.
 _SOME = 16
-# A factor that begins below this is as good as zero.
-_SMALL = 1e-2
 _NAMED = 3
 
 
@@ -58,7 +54,7 @@ def alike_weights(checker: Checker, prepared: Prepared, exported: Exported) -> I
         """Return the check that diverges with others in the place of these."""
         judge = Checker(replace(checker.setting, graph_outputs=()))
         tensors = [weights[name] for name in chosen]
-        with exchanged(tensors, [_other(name, weights[name]) for name in chosen]):
+        with exchanged(tensors, [drawn(name, weights[name]) for name in chosen]):
             # One object under all of its names: two of one tensor are refused.
             values = ((weight, weight.data) for weight in tensors)
             given = {n: value for weight, value in values for n in names[id(weight)] if n in own}
@@ -117,15 +113,3 @@ def _alike(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for like in begins.values():
         if len(like) > 1:
             yield from like
-
-
-def _other(name: str, weight: torch.Tensor) -> torch.Tensor:
-    """Return other numbers of an ordinary size, none of another sign."""
-    own = weight.data.double()
-    drawn = torch.rand(own.shape, generator=torch.Generator().manual_seed(crc32(name.encode())))
-    if float(own.abs().max()) < _SMALL:
-        drawn = torch.where(own == 0, drawn - 0.5, own.sign() * drawn / 2)
-        other = drawn / math.sqrt(own.numel() / own.shape[0] if own.ndim > 1 else 1)
-    else:
-        other = own * (0.5 + drawn)
-    return other.to(weight.dtype)
