@@ -72,12 +72,6 @@ QUANTISERS = (
 _ATTENTION = Model(
     ("key", "value"), chains.keys, added="attn_mask", in_steps=1.0, equal=attended, inner=True
 )
-# The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
-_FUSED = Model(
-    ("src", "query", "qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2"),
-    lambda given: float(given["embed_dim"]),
-)
-
 MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("mm", "bmm"), _pairs("self", "mat2")),
     "mv": _pairs("self", "vec"),
@@ -129,7 +123,6 @@ MODELS: Mapping[str, Model] = {
     ),
     "_pdist_forward": _sums(chains.last("self"), "self"),
     **dict.fromkeys(ATTENTION, _ATTENTION),
-    **dict.fromkeys(FAST_PATH, _FUSED),
     **dict.fromkeys(
         ("norm", "linalg_vector_norm"), Model(chain=chains.rooted, equal=reduced(chains.axes))
     ),
@@ -146,7 +139,8 @@ MODELS: Mapping[str, Model] = {
         for name, tail in (("var", tails.variance), ("std", tails.deviation))
     },
     **dict.fromkeys(
-        ("softmax", "_softmax", "_safe_softmax"), Model(tail=tails.softmax, bounds=_SHARE)
+        ("softmax", "_softmax", "_safe_softmax", "_masked_softmax"),
+        Model(tail=tails.softmax, bounds=_SHARE),
     ),
     **dict.fromkeys(
         ("log_softmax", "_log_softmax"), Model(tail=tails.log_softmax, bounds=(-math.inf, 0.0))

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from onnx_gate.verify.reference.fused_attention import attention, encoder_layer
+
 Parts = Callable[..., Any]
 
 
@@ -94,5 +96,10 @@ def _real_and_imaginary(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return real, imaginary
 
 
-_PARTS: Mapping[str, Parts] = {"mkldnn_rnn_layer": _lstm_layer, "linalg_cross": _cross}
+_PARTS: Mapping[str, Parts] = {
+    "mkldnn_rnn_layer": _lstm_layer,
+    "linalg_cross": _cross,
+    "_transformer_encoder_layer_fwd": encoder_layer,
+    "_native_multi_head_attention": attention,
+}
 _COMPLEX: Mapping[str, Parts] = {"mul": _product, "div": _quotient, "abs": _size}
