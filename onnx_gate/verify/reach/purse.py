@@ -16,7 +16,9 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements
+from onnx_gate.verify.reference.models import FAST_PATH
 from onnx_gate.verify.reference.operator_mode import FollowingMode, tensors_of
+from onnx_gate.verify.reference.parts import parts_of
 
 # Gradients keep every value of a pass: half a GiB of float32.
 MOST_NUMBERS = 2**27
@@ -198,6 +200,12 @@ class _Counter(FollowingMode):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator and add up what it does."""
+        parts = parts_of(name, args) if name in FAST_PATH else None
+        if parts is None and func._can_decompose():  # below autograd it comes whole
+            parts = func.decompose
+        if parts is not None:  # of what comes whole no products are known
+            with self:
+                return parts(*args, **kwargs)
         given = tensors_of((args, kwargs))
         grows = not given or self.follows(given)
         result = func(*args, **kwargs)
