@@ -50,9 +50,10 @@ def _apart(layer: nn.Linear, x: Tensor) -> Tensor:
         (lambda layer, x: layer(x).relu() + x, False, False),
         (lambda layer, x: nn.functional.conv1d(x.mT, layer.weight[..., None]), False, False),
         (_attention, False, True),
+        (lambda layer, x: nn.functional.scaled_dot_product_attention(*[x[None]] * 3), False, True),
         (_apart, True, False),
     ],
-    ids=("elementwise", "convolution", "attention", "distances"),
+    ids=("elementwise", "convolution", "attention", "kernel of attention", "distances"),
 )
 def test_what_grows_with_pairs_is_measured(
     function: Callable[[nn.Linear, Tensor], Tensor], batch: bool, lengths: bool
@@ -69,6 +70,20 @@ def test_what_grows_with_pairs_is_measured(
         share = pairs_of(SPEC, eager, base, cost, drawn, batch=of_batch)
         assert (share > 0.2) == grows, (share, of_batch)
         assert grows or share < 0.02
+
+
+def test_a_layer_that_is_one_kernel_costs_what_its_operators_do() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True).eval()
+    x = {"src": np.ones((2, 5, 32), np.float32)}
+    kernel = measure(Eager(layer, ("src",)), x)
+    before = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        plain = measure(Eager(layer, ("src",)), x)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+    assert kernel.products == plain.products > 0
+    assert kernel.forward() == pytest.approx(plain.forward(), rel=0.5)
 
 
 class Normed(nn.Module):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.utils.flop_counter import flop_registry
 
 from onnx_gate.manifest import InputSpec, ModelSpec
@@ -34,6 +35,12 @@ LARGEST = 2**18
 _CALL, _NUMBER, _PRODUCT = 15e-6, 2e-9, 5e-11
 _EXPORT, _EXPORT_CALL = 0.6, 0.02
 SIDES = 8.0
+# What a CPU has its own kernel of, and products are known of another one's.
+_LIKE: Mapping[Any, Any] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
+        torch.ops.aten._scaled_dot_product_flash_attention
+    )
+}
 
 
 class Purse:
@@ -212,7 +219,8 @@ class _Counter(FollowingMode):
         self.calls += 1
         made = tensors_of(result)
         self.numbers[grows] += sum(leaf.numel() for leaf in made)
-        known = flop_registry.get(getattr(func, "_overloadpacket", None))
+        packet = getattr(func, "_overloadpacket", None)
+        known = flop_registry.get(_LIKE.get(packet, packet))
         if known is not None:
             self.products[grows] += int(known(*args, **kwargs, out_val=result)) // 2
         if grows:
