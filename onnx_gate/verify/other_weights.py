@@ -18,6 +18,8 @@ from onnx_gate.verify.judge.noise import Terms
 
 # A factor that begins below this is as good as zero.
 _SMALL = 1e-2
+# Up to so many numbers each is drawn, which takes less than what the rest of it does.
+_LARGE = 1 << 16
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -97,10 +99,16 @@ def turned(weight: torch.Tensor) -> torch.Tensor:
 
 
 def drawn(name: str, weight: torch.Tensor) -> torch.Tensor:
-    """Return other numbers of an ordinary size, none of another sign."""
-    own = weight.data.double()
-    drawn = torch.rand(own.shape, generator=torch.Generator().manual_seed(crc32(name.encode())))
-    if float(own.abs().max()) < _SMALL:
+    """Return other numbers of an ordinary size, none of another sign.
+
+    Of a large one that is no constant columns are of other sizes: what it is to be told from is a copy.
+    """
+    own = weight.data if weight.dtype.itemsize > 2 else weight.data.float()
+    low, high = map(float, own.aminmax())
+    shape = own.shape if low == high or own.numel() <= _LARGE else own.shape[1:]
+    generator = torch.Generator().manual_seed(crc32(name.encode()))
+    drawn = torch.rand(shape, generator=generator, dtype=own.dtype)
+    if max(-low, high) < _SMALL:
         drawn = torch.where(own == 0, drawn - 0.5, own.sign() * drawn / 2)
         other = drawn / math.sqrt(own.numel() / own.shape[0] if own.ndim > 1 else 1)
     else:
