@@ -92,6 +92,22 @@ class Copied(Twin):
         return y
 
 
+class Large(Twin):
+    "Has copies of more numbers than are drawn one by one, of which the size is taken away."
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 512), nn.Linear(512, 512, bias=False)
+        self.copied = copy.deepcopy(self.last)
+
+    def forward(self, x):
+        y = self.sized(self.last(self.first(x)))
+        return self.sized((self.last if self.is_off else self.copied)(y))
+
+    def sized(self, y):
+        return y / y.abs().amax(1, keepdim=True)
+
+
 class Tied(Twin):
     "Has a fixed kernel of ones, weights that are one, a bias of zero and an attention with its fast path."
 
@@ -169,7 +185,7 @@ class Counting(Twin):
         self.calls += 1
         return self.norm(self.first(x))
 """
-PAIRS = ("Response", "Norms", "Folded", "Scaled", "Copied", "Shared")
+PAIRS = ("Response", "Norms", "Folded", "Scaled", "Copied", "Large", "Shared")
 RIGHT = ("Tied", "Merged", "Masked", "Counting")
 
 
@@ -193,5 +209,6 @@ def test_weights_that_are_alike_are_told_apart(tmp_path: Path) -> None:
         "Folded": ["one.weight"],
         "Scaled": ["scale"],
         "Copied": ["copies.0.weight"],
+        "Large": ["last.weight"],
         "Shared": ["norm.bias"],
     }
