@@ -8,6 +8,7 @@ from the parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ def parts_of(name: str, args: Any) -> Parts | None:
     if name in _COMPLEX:
         alike = any(isinstance(a, torch.Tensor) and a.is_complex() for a in args[:2])
         return _COMPLEX[name] if alike else None
+    if name in _BAGS:  # of the rows that are asked for it is no part of itself
+        return _BAGS[name] if len(args[0]) > args[1].numel() + 1 else None
     return _PARTS.get(name)
 
 
@@ -59,6 +62,18 @@ def _lstm_layer(
         outputs.append(hidden)
     made = torch.stack(outputs[::-1] if reverse else outputs)
     return made, hidden.reshape(shape), cell.reshape(shape), None
+
+
+def _of_rows(bag: Callable[..., Any], weight: torch.Tensor, *given: Any) -> Any:
+    """Sum the rows of a table that are asked for, taken from it: all of it is as large as a model."""
+    indices, others, count = given[0], given[1:], given[0].numel()
+    rows, places = weight[indices], torch.arange(count)
+    padding = others[6] if len(others) > 6 else -1
+    if padding >= 0:  # what has this place counts for nothing
+        rows = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
+        places = places.masked_fill(indices == padding, count)
+        others = (*others[:6], count)
+    return bag(rows, places, *others)
 
 
 def _cross(x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
@@ -101,5 +116,9 @@ _PARTS: Mapping[str, Parts] = {
     "linalg_cross": _cross,
     "_transformer_encoder_layer_fwd": encoder_layer,
     "_native_multi_head_attention": attention,
+}
+_BAGS: Mapping[str, Parts] = {
+    each.__name__: partial(_of_rows, each)
+    for each in (torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only)
 }
 _COMPLEX: Mapping[str, Parts] = {"mul": _product, "div": _quotient, "abs": _size}

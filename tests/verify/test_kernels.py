@@ -1,4 +1,4 @@
-"""Kernels of attention are run as what they are made of, with whatever mask and of whatever lengths."""
+"""Kernels are run as what they are made of: they answer the same, and their rounding is moved inside."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.moved import moved
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 from onnx_gate.verify.reference.parts import parts_of
+from onnx_gate.verify.reference.perturb import MovedRounding
 
 _PADDED = torch.arange(5) >= torch.tensor([[5], [3]])
 _LATER = torch.ones(5, 5, dtype=torch.bool).triu(1)
@@ -113,3 +114,35 @@ def test_rounding_is_moved_inside_of_the_kernel() -> None:
     assert moves[~_PADDED.numpy()].min() > 0
     assert moves.max() <= _LOST
     assert not moves[_PADDED.numpy()].any()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_bag_sums_rows_that_are_taken_from_its_table(
+    mode: str, padding: int | None, last: bool
+) -> None:
+    torch.manual_seed(0)
+    bag = nn.EmbeddingBag(1000, 8, mode=mode, padding_idx=padding, include_last_offset=last)
+    rows, offsets = torch.tensor([1, 3, 5, 999, 3, 3, 7]), torch.tensor([0, 3, 5, 7][: 3 + last])
+    tables = _Tables()
+    with torch.no_grad():
+        expected = bag(rows, offsets)
+        with MovedRounding(0, times=0.0):
+            unmoved = bag(rows, offsets)
+        with tables, MovedRounding(0):
+            made = bag(rows, offsets)
+    assert torch.equal(unmoved, expected)
+    assert not torch.equal(made, expected)
+    assert torch.allclose(made, expected, rtol=0, atol=_LOST)
+    assert 0 < tables.rows <= len(rows) + 1  # nothing else of the table was moved
+
+
+class _Tables(OperatorMode):
+    """Sees how many rows the tables of bags have, at most."""
+
+    rows = 0
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        self.rows = max(self.rows, len(args[0]) if "bag" in name else 0)
+        return func(*args, **kwargs)
