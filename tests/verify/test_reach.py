@@ -759,6 +759,24 @@ class Edge(Base):
         y = (x * x).sum(1).sqrt()
         return y * ((y > self.edge) if self.wrong else (y >= self.edge))
 
+class Edges(Base):
+    """Counts edges of its own that are passed: what is equal to one is on one side alone."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("edges", torch.tensor([0.7, 1.3, 2.1]).sqrt())
+    def forward(self, x):
+        y = (x * x).sum(1, keepdim=True).sqrt()
+        return y * ((y > self.edges) if self.wrong else (y >= self.edges)).float().sum(1, keepdim=True)
+
+class Signs(Base):
+    """Takes signs, of which that of zero is none."""
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 4)
+    def forward(self, x):
+        y = self.inner(x)
+        return torch.where(y >= 0, 1.0, -1.0) if self.wrong else y.sign()
+
 class Filled(Base):
     """Has numbers for what is missing or beyond range."""
     def forward(self, x):
@@ -830,7 +848,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
             f"{name.lower()}-{kind}": f'{entry}, export: {{exporter: "models.py:{kind}"}}'.replace(
                 "Norm", name
             )
-            for name in ("Edge", "Filled", "Finite")
+            for name in ("Edge", "Edges", "Signs", "Filled", "Finite")
             for kind in ("right", "wrong")
         },
         "tails-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace("Norm", "Tails"),
@@ -852,7 +870,8 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    for name in ("right", "rooted", "ranged", "halves", "tails", "edge-right"):
+    edges = ("edge-right", "edges-right", "signs-right")
+    for name in ("right", "rooted", "ranged", "halves", "tails", *edges):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
     assert table is not None
@@ -878,6 +897,9 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert not any("rules it out" in each for each in tails)
     (edge,) = [f.message for f in guarded["edge-wrong"].findings if f.code == "OG419"]
     assert "ge equal to 1.41421, which no input reached" in edge
+    for name, what in (("edges", "ge equal to its limit"), ("signs", "sign equal to 0")):
+        (at,) = [f.message for f in guarded[f"{name}-wrong"].findings if f.code == "OG419"]
+        assert what in at
     assert [f.code for f in guarded["rooted-wrong"].findings if "within 1e-06" in f.message] == [
         "OG419"
     ]

@@ -57,17 +57,21 @@ class ListedLimits:
         few = 0 < given.numel() <= MOST_LIMITS and state.address(given) in self._own
         return {*map(int, given.detach().reshape(-1).tolist())} if few else set()
 
-    def take(self, limits: Any) -> None:
-        """Keep the numbers of limits that are the module's, or rows of those: of many some of all sizes."""
+    def take(self, limits: Any) -> bool:
+        """Keep the numbers of limits that are the module's, or rows of those: of many some of all sizes.
+
+        Return whether they are.
+        """
         if not isinstance(limits, torch.Tensor):
-            return
+            return False
         at = state.address(limits)
         if at in self._read:
             limits = self._read[at][1]
         elif at not in self._own:
-            return
+            return False
         flat = limits.detach().reshape(-1)
         if flat.numel() > MOST_LIMITS:
             flat = flat.sort().values[torch.linspace(0, flat.numel() - 1, MOST_LIMITS).long()]
         values = (float(v) for v in flat.tolist())
         self.numbers.update(dict.fromkeys(v for v in values if math.isfinite(v)))
+        return True

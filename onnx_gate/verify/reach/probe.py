@@ -40,6 +40,8 @@ _NEAR = 0.5
 # So many elements tell most values apart.
 _FEW = 64
 _ROUNDINGS = 10.0
+# Of zero they make another number than on either side.
+_SIGNS = frozenset(("sign", "sgn"))
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,13 @@ def to_compare(
 
 
 def _is_strict_or_not(site: DecisionSite, seen: Seen) -> bool:
-    """Return whether it compares with a number of the module's, strictly or not.
+    """Return whether it compares with numbers of the module's, strictly or not, or takes signs.
 
     Inputs that are exactly there may leave open what follows. Numbers that are computed are others in the
     file, in their last bits.
     """
-    compares = site.kind == "limit" and site.operator in ORDERINGS and site.limit is not None
-    return compares and seen.moves
+    compares = site.kind == "limit" and site.operator in ORDERINGS | _SIGNS
+    return compares and seen.named and seen.moves
 
 
 def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:

@@ -69,6 +69,7 @@ class Seen:
     whether an element was exactly at it. ``rows`` are the rows of a table that were read.
     ``whole``: the operand holds integers. ``follows``: it has a gradient to the inputs, where asked.
     ``computed``: it, or what points into a table, is made of the inputs' values and is none of them.
+    ``named``: the limit is a number of the module's, or a list of its own, and follows from no input.
     ``columns``: which columns of an operand of few were on each side, one row a side.
     """
 
@@ -80,6 +81,7 @@ class Seen:
     rows: torch.Tensor | None = None
     follows: bool | None = None
     computed: bool = False
+    named: bool = False
     columns: torch.Tensor | None = None
 
     @property
@@ -93,6 +95,7 @@ class Seen:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.at, self.whole = self.at or other.at, self.whole or other.whole
         self.computed |= other.computed
+        self.named |= other.named
         self.follows = other.follows if self.follows is None else self.follows or other.follows
         self.rows = _joined(self.rows, other.rows)
         self.columns = _joined(self.columns, other.columns)

@@ -251,9 +251,8 @@ class Watch(Recording):
         number = site.limit
         if number is not None and not math.isfinite(number):
             return
-        if number is None:
-            self.listed.take(limit)
-        else:
+        listed = number is None and self.listed.take(limit)
+        if number is not None:
             self.limits.setdefault(site.place, set()).add(number)
             site = self._shown.known_as(site)
         known = self._shown.seen.get(site)
@@ -273,6 +272,7 @@ class Watch(Recording):
             return
         distance = distance_from(operand, limit)
         seen = Seen(whole=not operand.is_floating_point(), computed=self._is_computed(operand))
+        seen.named = number is not None or listed
         if wanted:
             seen.follows = any(self._leads(each) for each in (operand, limit))
             margins, led = self._margins, None
