@@ -768,6 +768,16 @@ class Edges(Base):
         y = (x * x).sum(1, keepdim=True).sqrt()
         return y * ((y > self.edges) if self.wrong else (y >= self.edges)).float().sum(1, keepdim=True)
 
+class Learned(Base):
+    """Passes what is above thresholds that are parameters: Python asks these whether they are below."""
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        self.least = nn.Parameter(torch.rand(3) / 2 + 0.3)
+    def forward(self, x):
+        y = self.inner(x)
+        return y * ((y >= self.least) if self.wrong else (y > self.least)).float()
+
 class Signs(Base):
     """Takes signs, of which that of zero is none."""
     def __init__(self):
@@ -848,7 +858,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
             f"{name.lower()}-{kind}": f'{entry}, export: {{exporter: "models.py:{kind}"}}'.replace(
                 "Norm", name
             )
-            for name in ("Edge", "Edges", "Signs", "Filled", "Finite")
+            for name in ("Edge", "Edges", "Learned", "Signs", "Filled", "Finite")
             for kind in ("right", "wrong")
         },
         "tails-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace("Norm", "Tails"),
@@ -870,7 +880,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    edges = ("edge-right", "edges-right", "signs-right")
+    edges = ("edge-right", "edges-right", "learned-right", "signs-right")
     for name in ("right", "rooted", "ranged", "halves", "tails", *edges):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
@@ -897,7 +907,11 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert not any("rules it out" in each for each in tails)
     (edge,) = [f.message for f in guarded["edge-wrong"].findings if f.code == "OG419"]
     assert "ge equal to 1.41421, which no input reached" in edge
-    for name, what in (("edges", "ge equal to its limit"), ("signs", "sign equal to 0")):
+    for name, what in {
+        "edges": "ge equal to its",
+        "learned": "lt equal to its",
+        "signs": "sign equal to 0",
+    }.items():
         (at,) = [f.message for f in guarded[f"{name}-wrong"].findings if f.code == "OG419"]
         assert what in at
     assert [f.code for f in guarded["rooted-wrong"].findings if "within 1e-06" in f.message] == [

@@ -213,6 +213,11 @@ class Watch(Recording):
     def _look(self, name: str, rule: Rule, part: int, bound: Mapping[str, Any]) -> None:
         """Look at one decision; whatever cannot be looked at is not PyTorch's fault."""
         try:
+            other = bound.get("other")
+            turned = isinstance(other, torch.Tensor) and self._is_own(bound["self"])
+            if rule.limits == ("other",) and turned:
+                # Python asks a parameter first, as one of a subclass: `x > p` is `p < x`.
+                bound = {**bound, "self": other, "other": bound["self"]}
             operand = bound.get(rule.operand)
             if not isinstance(operand, torch.Tensor) or not operand.numel():
                 return
@@ -220,7 +225,6 @@ class Watch(Recording):
                 if operand.dtype == torch.bool:
                     self._truth(self._site(name, rule, None, part), operand)
             elif rule.kind in ("and", "or"):
-                other = bound.get("other")
                 if operand.dtype == torch.bool and isinstance(other, torch.Tensor):
                     self._two(self._site(name, rule, None, part), operand, other.bool())
             elif rule.kind == "half":
@@ -316,9 +320,12 @@ class Watch(Recording):
     def _number(self, limit: Any) -> float | None:
         """Return a limit that is one number of the module's, and no value that it computes."""
         if isinstance(limit, torch.Tensor):
-            lone = limit.ndim == 0 and state.address(limit) in self._shown.own
-            return float(limit.detach()) if lone else None
+            return float(limit.detach()) if limit.ndim == 0 and self._is_own(limit) else None
         return float(limit)
+
+    def _is_own(self, value: Any) -> bool:
+        """Return whether a value is a tensor of the module's."""
+        return isinstance(value, torch.Tensor) and state.address(value) in self._shown.own
 
     def _truth(self, site: DecisionSite, mask: torch.Tensor) -> None:
         known = self._shown.seen.get(site)
