@@ -126,8 +126,8 @@ def version(tensor: torch.Tensor) -> int:
 
 
 def address(tensor: torch.Tensor) -> int:
-    """Return where the values of a tensor lie, 0 where it has none."""
-    return _attempt(lambda: tensor.data_ptr() if tensor.numel() else 0, 0)
+    """Return where the values of a tensor, or of what it is a part of, lie, 0 where it has none."""
+    return _attempt(lambda: tensor.untyped_storage().data_ptr() if tensor.numel() else 0, 0)
 
 
 def small_values(tensor: torch.Tensor, limit: int) -> Array | None:

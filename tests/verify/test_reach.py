@@ -778,6 +778,15 @@ class Learned(Base):
         y = self.inner(x)
         return y * ((y >= self.least) if self.wrong else (y > self.least)).float()
 
+class Parted(Base):
+    """Holds a norm against a part of its edges, which stands first."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("edges", torch.tensor([[0.7, 1.3, 2.1]]).sqrt())
+    def forward(self, x):
+        y, edge = (x * x).sum(1, keepdim=True).sqrt(), self.edges[:, 1:2]
+        return y * (torch.lt(edge, y) if self.wrong else torch.le(edge, y)).float()
+
 class Signs(Base):
     """Takes signs, of which that of zero is none."""
     def __init__(self):
@@ -858,7 +867,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
             f"{name.lower()}-{kind}": f'{entry}, export: {{exporter: "models.py:{kind}"}}'.replace(
                 "Norm", name
             )
-            for name in ("Edge", "Edges", "Learned", "Signs", "Filled", "Finite")
+            for name in ("Edge", "Edges", "Learned", "Parted", "Signs", "Filled", "Finite")
             for kind in ("right", "wrong")
         },
         "tails-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace("Norm", "Tails"),
@@ -880,7 +889,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    edges = ("edge-right", "edges-right", "learned-right", "signs-right")
+    edges = ("edge-right", "edges-right", "learned-right", "parted-right", "signs-right")
     for name in ("right", "rooted", "ranged", "halves", "tails", *edges):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
@@ -910,6 +919,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     for name, what in {
         "edges": "ge equal to its",
         "learned": "lt equal to its",
+        "parted": "le equal to its",
         "signs": "sign equal to 0",
     }.items():
         (at,) = [f.message for f in guarded[f"{name}-wrong"].findings if f.code == "OG419"]
