@@ -468,6 +468,19 @@ def test_the_exporter_s_own_optimiser_is_left_out_where_that_makes_it_right(
     assert shown(found).kind == "same error"
 
 
+def apart(x: Tensor) -> Tensor:
+    d = x[:, None] - x
+    return d / ((d**2).sum(-1, keepdim=True) + 1e-9).sqrt()
+
+
+def test_an_answer_that_has_nan_too_agrees_with_none(tmp_path: Path) -> None:
+    found = find_blame(make(tmp_path, Of(apart), normal(4, 3), shape=("n", 3)))
+    assert found.blame == "exporter"
+    example = said(found, f"{PLAIN}, on the export's example")
+    assert example.agrees is False
+    assert "NaN" in example.outcome
+
+
 def louder(module: nn.Module, x: Tensor, path: Path) -> None:
     wrong = nn.Sequential(module, Of(lambda y: y * 1.5)).eval()
     torch.onnx.export(wrong, (x,), path, dynamo=True, verbose=False)
