@@ -13,6 +13,7 @@ from torch import nn
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.weights import account
+from tests.support.gate import run_twins
 
 RANDOM = np.random.default_rng(0)
 
@@ -71,3 +72,28 @@ def test_what_stands_in_place_of_a_stock_layers_parameter_is_named(
     assert [finding.severity for finding in findings] == (["warning"] if words else [])
     assert all(words in finding.message for finding in findings)
     assert all(each.parameter == f"{part}.weight" for each in weights.unknown)
+
+
+FIXED = """
+class Fixed(Twin):
+    def __init__(self):
+        super().__init__()
+        self.pos = nn.Embedding(20, 8)
+
+    def forward(self, x):
+        return x + self.pos(torch.arange(x.shape[1]) + int(self.wrong))
+
+def export(module, example, path):
+    example = tuple(example.values()) if isinstance(example, dict) else tuple(example)
+    torch.onnx.export(module, example, path, input_names=["x"], dynamo=True, verbose=False)
+"""
+
+
+def test_rows_that_forward_takes_of_no_input_are_all_that_it_uses(tmp_path: Path) -> None:
+    found = run_twins(tmp_path, FIXED, {"Fixed": "{x: 'float32[3, 12, 8]'}"})
+    right, wrong = found["fixed-right"].weights, found["fixed-wrong"].weights
+    assert right is not None
+    assert wrong is not None
+    assert (found["fixed-right"].verdict, right.rearranged, right.unknown) == ("pass", 1, ())
+    assert [each.parameter for each in wrong.unknown] == ["pos.weight"]
+    assert not [each for each in found["fixed-right"].findings if each.code in ("OG406", "OG417")]

@@ -158,7 +158,8 @@ def identify(
             joined |= parameter is None and array.size > max(array.shape)
             if parameter is not None:
                 whole[name] = parameter
-                if known.is_part(array, parameter):
+                # Rows that forward takes of no input are all that it uses there.
+                if known.is_part(array, parameter) and not (made is not None and made.has(array)):
                     tables.setdefault(parameter, []).append(name)
                 if own is not None and own != parameter and known.differ(own, parameter):
                     wrong.append((known.wrong(name, array, own, instead=parameter), "error"))
