@@ -151,6 +151,11 @@ def quote(text: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 4]}...{shown[0]}"
 
 
+def output_called(name: str) -> str:
+    """Return an output's name in a sentence: where the manifest names none, it is a place."""
+    return f"output {name}" if name[:1].isdigit() else name
+
+
 def number(value: float | None) -> str:
     """Return a number with two significant digits, and nothing for none."""
     if value is None:

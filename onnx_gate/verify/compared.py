@@ -17,6 +17,7 @@ from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array, Outputs, Refusal, first_line
+from onnx_gate.text import output_called
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.experience import Experience
@@ -308,4 +309,6 @@ def advice(checks: Sequence[Check]) -> Iterator[Finding]:
             by_edge.setdefault(check.edge, []).append(check)
     for first, *others in by_edge.values():
         more = f" (and {len(others)} more like it)" if others else ""
-        yield codes.OG403.finding(f"{first.case}, {first.output}: {first.reason}{more}")
+        # A refusal is of no output.
+        at = first.case if first.refused else f"{first.case}, {output_called(first.output)}"
+        yield codes.OG403.finding(f"{at}: {first.reason}{more}")

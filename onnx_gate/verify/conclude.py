@@ -11,7 +11,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check, ModelError, Verdict
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story.extent import COMPARED
-from onnx_gate.text import listed
+from onnx_gate.text import listed, output_called
 from onnx_gate.verify.inspect.weighed import weighed
 from onnx_gate.verify.remarks import Tried, _at, remarks
 from onnx_gate.verify.waive import waive
@@ -71,8 +71,9 @@ def _not_compared(
     for name, experience in tried.outputs.items():
         if experience.accepted and not experience.refused:
             yield codes.OG402.finding(
-                f"the tolerance of {name} takes the answer of another case for the right one "
-                f"({experience.accepted}), so it can hardly fail: name one that can see the difference"
+                f"the tolerance of {output_called(name)} takes the answer of another case for the "
+                f"right one ({experience.accepted}), so it can hardly fail: name one that can "
+                "see the difference"
             )
 
 

@@ -11,7 +11,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check
 from onnx_gate.report.story.extent import COMPARED
-from onnx_gate.text import listed, number
+from onnx_gate.text import listed, number, output_called
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.judge.noise import VISIBLE
 
@@ -47,11 +47,12 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
     for check in counting:
         by_output.setdefault(check.output, []).append(check)
     for name, own in by_output.items():
+        called = output_called(name)
         empty = [c for c in own if not c.edge and _nonfinite(c)]
         if empty:
             yield codes.OG418.finding(
                 f"{spec.against} itself answers NaN or infinity in {sum(map(_nonfinite, empty))} of "
-                f"{sum(c.metrics.elements for c in empty if c.metrics)} elements of {name}, on inputs "
+                f"{sum(c.metrics.elements for c in empty if c.metrics)} elements of {called}, on inputs "
                 f"that are at no edge ({_cases(empty)}): nothing is compared there",
                 data={"output": name, "nonfinite": sum(map(_nonfinite, empty))},
             )
@@ -60,7 +61,7 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
             outside = sum(check.outside for check in masked)
             of = outside + sum(check.open + check.compared for check in masked)
             yield codes.OG411.finding(
-                f"{outside} of {of} elements of {name} were not compared: the manifest has it judged "
+                f"{outside} of {of} elements of {called} were not compared: the manifest has it judged "
                 f"by a mask, which is 0 there ({_cases(masked)})",
                 data={"output": name, "outside": outside, "of": of},
             )
@@ -73,7 +74,7 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
             columns = [] if experience is None else list(experience.left_open.columns())
             never = f". Nearly always open: {listed(columns, _COLUMNS)}" if columns else ""
             yield codes.OG404.finding(
-                f"{elements} of {of} elements of {name} are open: {causes}; {spec.against} has more than "
+                f"{elements} of {of} elements of {called} are open: {causes}; {spec.against} has more than "
                 f"one answer there, and each is one of them ({_cases(opened)}){never}",
                 severity="warning" if columns else "note",
                 data={"output": name, "open": elements, "of": of},
@@ -89,7 +90,7 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
         if shaky:
             moves = _moves(spec, shaky, tried.outputs.get(name))
             yield codes.OG401.finding(
-                f"{name} is ill-conditioned in {_cases(shaky)}: {moves} "
+                f"{called} is ill-conditioned in {_cases(shaky)}: {moves} "
                 "by a visible part of it, so faults of that size cannot be seen there"
             )
         yield from _other_tokens(spec, name, own)
@@ -175,8 +176,8 @@ def _blunt(name: str, own: Sequence[Check]) -> Iterator[Finding]:
         ]
         passed = [f"off in {' or '.join(off)}", *(f"with {each}" for each in found.unseen)]
         yield codes.OG407.finding(
-            f"the checks of {name} cannot see an error of 1% wherever it is: it could have been "
-            f"{', or '.join(passed)} and passed",
+            f"the checks of {output_called(name)} cannot see an error of 1% wherever it is: it could "
+            f"have been {', or '.join(passed)} and passed",
             data={"output": name, "resolution": found.worst},
         )
         return
@@ -203,9 +204,10 @@ def _other_tokens(spec: ModelSpec, name: str, checks: Sequence[Check]) -> Iterat
     if other:
         same, of = sum(t.same for _, t in every), sum(t.of for _, t in every)
         check, tokens = other[0]
+        called = output_called(name)
         yield codes.OG413.finding(
-            f"{of - same} of {of} tokens chosen from {name} are not {spec.against}'s, first at step "
-            f"{tokens.differ_at} of {check.case}, although {name} is within tolerance. From there on "
+            f"{of - same} of {of} tokens chosen from {called} are not {spec.against}'s, first at step "
+            f"{tokens.differ_at} of {check.case}, although {called} is within tolerance. From there on "
             f"both sides were given {spec.against}'s",
             data={"output": name, "same": same, "of": of},
         )

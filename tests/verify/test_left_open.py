@@ -54,3 +54,24 @@ def test_only_what_stands_beside_compared_columns_is_named() -> None:
     every.learn(expected, np.ones_like(opened))
     every.learn(np.ones(3, np.float32), np.ones(3, bool))
     assert not list(every.columns())
+
+
+NAMELESS = """
+import torch
+
+
+class Nameless(torch.nn.Module):
+    def forward(self, x):
+        marks = (x > 0).float()
+        return marks.topk(2, dim=1)
+"""
+
+
+def test_an_output_that_has_no_name_is_told_by_its_place(tmp_path: Path) -> None:
+    entry = "model: models.py:Nameless, inputs: {x: 'float32[batch, 16]'}, suites: [few, edges]"
+    model = run_few(tmp_path, NAMELESS, {"nameless": entry})["nameless"]
+    assert model.verdict == "pass"
+    [told] = codes.OG404.among(model.findings)
+    assert " elements of output 1 are open: order of equals" in told.message
+    advised = [each.message for each in codes.OG403.among(model.findings)]
+    assert not [each for each in advised if ", *:" in each or ", 0:" in each or ", 1:" in each]

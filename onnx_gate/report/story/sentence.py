@@ -19,7 +19,7 @@ from onnx_gate.report.model.remedy import SettingChange
 from onnx_gate.report.story import blames, headroom, locations, owned, precision, summary
 from onnx_gate.report.story.extent import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
-from onnx_gate.text import counted, format_int, listed, number, plain
+from onnx_gate.text import counted, format_int, listed, number, output_called, plain
 
 _NAME = 60
 _LINE = 120
@@ -257,8 +257,7 @@ def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:
 def _difference(check: Check, reference: str) -> str:
     sizes = [f"{plain(n, 30)}={format_int(size)}" for n, size in check.sizes.items()]
     at = f"at {', '.join(sizes[:_SIZES])}" if sizes else f"in {plain(check.case, _NAME)}"
-    output = plain(check.output, _NAME)
-    output = f"output {output}" if output.isdigit() else output  # where the manifest names none
+    output = output_called(plain(check.output, _NAME))
     worst = check.worst
     if check.refused or worst is None:
         reason = plain(summary.first_line(check.reason), _TEXT) or "the outputs differ"
