@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
-from onnx_gate.report.story.summary import ERRORS, value_and_limit
+from onnx_gate.report.model import Deviation
+from onnx_gate.report.story.summary import ERRORS, deviation_sentence, value_and_limit
 from onnx_gate.verify.judge.criteria import top_agreement
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
@@ -341,6 +342,16 @@ def test_an_error_and_its_limit_are_of_one_unit_and_never_look_alike(
     assert deviation.value == pytest.approx(judged.budget * deviation.allowed, rel=1e-6)
     shown = value_and_limit(deviation)
     assert judged.holds or shown[0] != shown[1]
+
+
+def test_what_is_proportional_or_of_one_sign_says_of_what_it_is_so_much() -> None:
+    factor = Deviation(measure="constant factor", value=3e-6, allowed=1e-7)
+    sign = Deviation(measure="one sign", value=29, allowed=17)
+    assert deviation_sentence(factor) == (
+        "constant factor 3.0e-06 × output where 1.0e-07 × output is allowed"
+    )
+    assert deviation_sentence(sign) == "one sign 29 × rounding where 17 × rounding is allowed"
+    assert deviation_sentence(Deviation(value=29, allowed=17)) == "error 29 where 17 is allowed"
 
 
 @pytest.mark.parametrize(("off", "opened"), [(3e-5, True), (3e-4, False)])

@@ -19,7 +19,8 @@ _READ_OTHERS = 1000
 # Times its tolerance, from which a share says nothing.
 _FAR = 1e6
 # The measures that are errors.
-ERRORS = ("error", "constant factor", "one sign")
+# The measures that are errors, and of what.
+ERRORS = {"error": "", "constant factor": " × output", "one sign": " × rounding"}
 
 MARKS = {"pass": "✅", "diverged": "❌", "error": "💥"}
 
@@ -256,7 +257,10 @@ def value_and_limit(deviation: Deviation) -> tuple[str, str]:
         # A limit of this kind is one that somebody wrote down.
         return distinct_digits(value, allowed)
     shown = number(value), number(allowed)
-    return distinct_digits(value, allowed, 3) if shown[0] == shown[1] else shown
+    if shown[0] == shown[1]:
+        shown = distinct_digits(value, allowed, 3)
+    unit = ERRORS[deviation.measure]
+    return shown[0] + unit, shown[1] + unit
 
 
 def deviation_sentence(deviation: Deviation) -> str:
