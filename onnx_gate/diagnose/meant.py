@@ -76,6 +76,16 @@ def numbers_meant(
                     yield np.full(value.shape, float(f"{middle:.{digits}g}"), value.dtype)
 
 
+def or_beyond(node: onnx.NodeProto, name: str, other: Array, feeds: Mapping[str, Array]) -> str:
+    """Return ``or less``, or ``or more``, where a limit clips nothing here: each beyond agrees as well."""
+    if node.op_type != "Clip":
+        return ""
+    clipped = feeds[node.input[0]]
+    if list(node.input).index(name) == 2:
+        return " or more" if (clipped <= other).all() else ""
+    return " or less" if (clipped >= other).all() else ""
+
+
 def _solved(op_type: str, place: int, other: Array, expected: Array) -> Array | None:
     """Return for each element which number in the constant's place makes PyTorch's of the other."""
     if other.shape != expected.shape:

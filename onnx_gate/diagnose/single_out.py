@@ -22,7 +22,7 @@ from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.weights import folded, ratio, told_of_weight, weights_of
 from onnx_gate.diagnose.dequantised import told_of_constant, told_of_packed
 from onnx_gate.diagnose.localize.localize import Located
-from onnx_gate.diagnose.meant import levels_meant, numbers_meant
+from onnx_gate.diagnose.meant import levels_meant, numbers_meant, or_beyond
 from onnx_gate.diagnose.values import agree, is_distinctive
 from onnx_gate.diagnose.whole import Cause, is_near
 from onnx_gate.graph.edit import with_attribute, with_input
@@ -141,7 +141,7 @@ def _single_out(subject: Subject, located: Located) -> Cause | None:
     remedy = f"export at opset {found.opset} or later" if found.opset else ""
     whole = _is_mended(subject, runner, wanted[0], runs.made(found))
     it = "it" if whole else "that node"
-    rest = f"; the output is {subject.spec.against}'s no more for that" if whole is False else ""
+    rest = f"; the output is not {subject.spec.against}'s even so" if whole is False else ""
     told = found.told.replace(_AGREES, f" {it} agrees with {_AGAINST}")
     return Cause(told.replace(_AGAINST, subject.spec.against) + rest, remedy)
 
@@ -306,6 +306,7 @@ def _constants(
             continue
         for other in numbers_meant(node, name, value, feeds, expected):
             has, agrees = _apart(value.tolist(), other.tolist())
+            agrees += or_beyond(node, name, other, feeds)
             told = f"the constant {name} of {node.op_type} is {has}, and with {agrees}{_AGREES}"
             # It agrees here alone; of another size, with another number.
             size = next(

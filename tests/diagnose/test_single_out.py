@@ -69,6 +69,48 @@ def test_what_is_told_is_the_cause(name: str, tmp_path: Path) -> None:
     assert TOLD[name] in cause
 
 
+def limited(low: float, high: float) -> Callable[[nn.Module, Tensor, Path], None]:
+    """Export a clamp, and write another limit into the file."""
+
+    def written(module: nn.Module, x: Tensor, path: Path) -> None:
+        torch.onnx.export(module, (x,), path, dynamo=False, verbose=False)
+        proto = onnx.load(path)
+        [clip] = [node for node in proto.graph.node if node.op_type == "Clip"]
+        proto.graph.initializer.extend(
+            numpy_helper.from_array(np.float32(each), f"limit_{at}")
+            for at, each in enumerate((low, high))
+        )
+        clip.input[:] = [clip.input[0], "limit_0", "limit_1"]
+        onnx.save(proto, path)
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (2, 8, "of Clip is 2, and with 1 or less it agrees with PyTorch"),
+        (0.1, 2, "of Clip is 2, and with 3 or more it agrees with PyTorch"),
+    ],
+)
+def test_a_limit_that_clips_nothing_here_is_told_as_one_of_many(
+    tmp_path: Path, low: float, high: float, words: str
+) -> None:
+    """What is clipped nowhere says how far off a limit is at least, and not which it has to be."""
+    x = np.float32([[1, 1.5, 2.5, 3]])
+    clamp = Of(lambda x: x.abs().clamp(1e-6, 10) * 3)
+    subject = make(tmp_path, clamp, x, exporter=limited(low, high))
+    assert words in single_out(subject, localize(subject), 60).told
+
+
+def test_a_limit_that_clips_here_is_told_as_it_is(tmp_path: Path) -> None:
+    x = np.float32([[0.5, 1.5, 2.5, 4]])
+    clamp = Of(lambda x: x.abs().clamp(1, 10) * 3)
+    subject = make(tmp_path, clamp, x, exporter=limited(2, 10))
+    told = single_out(subject, localize(subject), 60).told
+    assert "of Clip is 2, and with 1 it agrees with PyTorch" in told
+
+
 class TopK(nn.Module):
     """The largest of each row, and where they are, in whatever order."""
 
