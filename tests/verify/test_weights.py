@@ -844,3 +844,25 @@ def test_a_weight_in_few_bits_that_makes_no_sense_ends_nothing(
     value = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     proto = helper.make_model(helper.make_graph([node], "graph", [], [value], tensors))
     assert not account(proto, tmp_path, module)[1]
+
+
+class Expanded(nn.Module):
+    """Has a list of sizes in its file, and one of values."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        known = (x[:, :1] == torch.tensor([3.0, 5.0])).any(-1)
+        return x[:, None].expand(-1, 4, -1) + known[:, None, None]
+
+
+def test_a_list_of_sizes_is_no_weight_and_one_of_values_is(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    axes = {"x": {0: "n"}}
+    example = (torch.randn(2, 8),)
+    torch.onnx.export(Expanded(), example, path, input_names=["x"], dynamic_axes=axes, dynamo=False)
+    proto = onnx.load(path)
+    assert sum(node.op_type == "Equal" for node in proto.graph.node) == 2
+    weights, _ = account(proto, tmp_path, Expanded())
+    [values] = weights.unknown
+    assert weights.total == 1
+    held = [node for node in proto.graph.node if values.name in node.input]
+    assert [node.op_type for node in held] == ["Equal"]

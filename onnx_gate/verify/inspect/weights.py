@@ -233,12 +233,18 @@ def identify(
 
 
 def _looked_up(proto: ModelProto, constant: Collection[str]) -> Iterator[str]:
-    """Yield what is read at places that inputs say, and what is held against values: tables, lists."""
+    """Yield what is read at places that inputs say, and what is held against values: tables, lists.
+
+    A list of sizes that is held against another one, as an export of ``expand`` does, is none.
+    """
+    fixed = set(constant)
     for node in all_nodes(proto):
-        if node.op_type == "Equal":
+        if node.op_type == "Equal" and not fixed.issuperset(node.input):
             yield from node.input
         elif node.op_type.startswith(_LOOK_UP) and node.input[1] not in constant:
             yield node.input[0]
+        if node.input and fixed.issuperset(node.input):
+            fixed.update(node.output)
 
 
 def _off(
