@@ -61,8 +61,9 @@ def effectless(checker: Checker) -> Iterator[Finding]:
         exchanged = [weights[name] for name in suspected]
         if all(_are_same(_with_others(eager, c.arrays, exchanged), r) for c, r in asked):
             yield codes.OG421.finding(
-                f"{len(suspected)} of {len(weights)} matrices of weights move no output "
-                f"({listed(sorted(suspected), _NAMED)}): with others in their place the answers to "
+                f"{len(suspected)} of {len(weights)} matrices of weights "
+                f"{'moves' if len(suspected) == 1 else 'move'} no output "
+                f"({listed(sorted(suspected), _NAMED)}): with other numbers in place the answers to "
                 f"{counted(len(drawn), 'case')} were the same but for rounding, and whatever the file does "
                 "with them passes",
                 data={"weights": sorted(suspected)},

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from benchmarks.accuracy.diagnose_cases import CASES
 from benchmarks.accuracy.diagnose_cases import graphs as g
 from onnx_gate.diagnose.localize.localize import localize
+from onnx_gate.diagnose.localize.matching import as_called, bare_name
 from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.trace.record_export import silence_exporters
@@ -98,6 +99,20 @@ def test_of_nodes_for_one_operator_none_is_blamed_for_not_being_all(tmp_path: Pa
     assert located.node.operator == "atan2"
     assert located.node.op_type != "Div"
     assert "which of them is wrong is not shown" in located.note
+
+
+@pytest.mark.parametrize(
+    ("operator", "called"),
+    [
+        ("aten.native_layer_norm.default", "native_layer_norm"),
+        ("aten._log_softmax.default", "log_softmax"),
+        ("aten.relu_.default", "relu"),
+        ("Softmax", "Softmax"),
+    ],
+)
+def test_an_operator_is_told_as_pytorch_calls_it(operator: str, called: str) -> None:
+    assert as_called(operator) == called
+    assert bare_name(operator) == called.replace("_", "").lower()
 
 
 # -- memory

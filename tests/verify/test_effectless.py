@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from onnx_gate.findings import codes
 from tests.support.gate import run_few
 
 MODELS = """
@@ -78,6 +79,16 @@ class Keyed(nn.Module):
         return self.attention(x, x, x)[0]
 
 
+class Single(Branch):
+    def forward(self, x):
+        y = self.first(x)
+        return self.branch[2](y) + self.scale * self.branch[0](y)
+
+
+def single():
+    return Single(0.0)
+
+
 def begun():
     return Branch(0.0)
 
@@ -110,6 +121,7 @@ def frozen():
 def test_weights_behind_nothing_are_named_and_only_these(tmp_path: Path) -> None:
     names = (
         "begun",
+        "single",
         "next_to",
         "late",
         "trained",
@@ -132,4 +144,6 @@ def test_weights_behind_nothing_are_named_and_only_these(tmp_path: Path) -> None
         if finding.code == "OG421"
     }
     behind = ["branch.0.weight", "branch.2.weight"]
-    assert found == {"begun": behind, "next_to": behind}
+    assert found == {"begun": behind, "next_to": behind, "single": behind[:1]}
+    [told] = codes.OG421.among(models["single"].findings)
+    assert told.message.startswith("1 of 3 matrices of weights moves no output (branch.0.weight): ")

@@ -22,7 +22,7 @@ from onnx_gate.diagnose.localize.faulty import (
 )
 from onnx_gate.diagnose.localize.fixed import wrong_constant
 from onnx_gate.diagnose.localize.lowering import narrow
-from onnx_gate.diagnose.localize.matching import SearchScope, bare_name
+from onnx_gate.diagnose.localize.matching import SearchScope, as_called
 from onnx_gate.diagnose.localize.order import exchanged
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.localize.search import Search
@@ -156,7 +156,7 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
     kin = _kin(faulty, outer, result)
     node = GraphNode(
         **origins.fields(faulty.node, faulty.value, *kin),
-        operator="" if result.is_shown else bare_name(outer.traced.operator),
+        operator="" if result.is_shown else as_called(outer.traced.operator),
     )
     source = origins.source(faulty.node, faulty.value, *kin)
     beside = None

@@ -237,8 +237,13 @@ class Matching:
 
 def bare_name(operator: str) -> str:
     """Return ``softmax`` for both ``aten._softmax.default`` and ``Softmax``."""
+    return as_called(operator).replace("_", "").lower()
+
+
+def as_called(operator: str) -> str:
+    """Return ``log_softmax`` for ``aten._log_softmax.default``."""
     parts = operator.split(".")
-    return parts[1 if len(parts) > 1 else 0].replace("_", "").lower()
+    return parts[1 if len(parts) > 1 else 0].strip("_")
 
 
 def in_dtype(array: Array, value: Value) -> Array:

@@ -85,7 +85,7 @@ def _bounded(
     outside = ", ".join(str(sizes[dim]) for sizes in broken)
     why = "has a condition on it, and the graph has no trace of the other branch"
     if source is not None and source.code.startswith("assert "):
-        why = f"refuses others in {spec.against}, and the graph refuses none"
+        why = f"refuses others in {spec.against}, and the graph does not ask"
     remedy, sizes = _remedy(exported, dim) if broken else ("", {})
     yield finding_at(
         codes.OG116,
