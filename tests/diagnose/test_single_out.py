@@ -77,7 +77,7 @@ def limited(low: float, high: float) -> Callable[[nn.Module, Tensor, Path], None
         proto = onnx.load(path)
         [clip] = [node for node in proto.graph.node if node.op_type == "Clip"]
         proto.graph.initializer.extend(
-            numpy_helper.from_array(np.float32(each), f"limit_{at}")
+            numpy_helper.from_array(np.array(each, np.float32), f"limit_{at}")
             for at, each in enumerate((low, high))
         )
         clip.input[:] = [clip.input[0], "limit_0", "limit_1"]
@@ -97,14 +97,14 @@ def test_a_limit_that_clips_nothing_here_is_told_as_one_of_many(
     tmp_path: Path, low: float, high: float, words: str
 ) -> None:
     """What is clipped nowhere says how far off a limit is at least, and not which it has to be."""
-    x = np.float32([[1, 1.5, 2.5, 3]])
+    x = np.array([[1, 1.5, 2.5, 3]], np.float32)
     clamp = Of(lambda x: x.abs().clamp(1e-6, 10) * 3)
     subject = make(tmp_path, clamp, x, exporter=limited(low, high))
     assert words in single_out(subject, localize(subject), 60).told
 
 
 def test_a_limit_that_clips_here_is_told_as_it_is(tmp_path: Path) -> None:
-    x = np.float32([[0.5, 1.5, 2.5, 4]])
+    x = np.array([[0.5, 1.5, 2.5, 4]], np.float32)
     clamp = Of(lambda x: x.abs().clamp(1, 10) * 3)
     subject = make(tmp_path, clamp, x, exporter=limited(2, 10))
     told = single_out(subject, localize(subject), 60).told
