@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import ModelProto, helper, numpy_helper
+import torch.nn.functional as F
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from torch import nn
 
 from onnx_gate.findings.finding import Finding
@@ -866,3 +867,35 @@ def test_a_list_of_sizes_is_no_weight_and_one_of_values_is(tmp_path: Path) -> No
     assert weights.total == 1
     held = [node for node in proto.graph.node if values.name in node.input]
     assert [node.op_type for node in held] == ["Equal"]
+
+
+class Resized(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, size=17, mode="linear", align_corners=False)
+
+
+class Sheared(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grid = F.affine_grid(x[:, 0, :2, :3], [x.shape[0], 1, 5, 7], align_corners=False)
+        return F.grid_sample(x, grid, align_corners=False)
+
+
+@pytest.mark.parametrize("kind", [Resized, Sheared])
+def test_what_an_operator_is_made_of_is_no_weight_of_the_file(
+    tmp_path: Path, kind: type[nn.Module]
+) -> None:
+    module, path = kind().eval(), tmp_path / "m.onnx"
+    x = torch.randn(*((2, 3, 10) if kind is Resized else (2, 1, 6, 6)))
+    sizes = ({0: torch.export.Dim("n")},)
+    options = {"dynamo": True, "verbose": False, "external_data": False}
+    torch.onnx.export(module, (x,), path, dynamic_shapes=sizes, **options)  # type: ignore[arg-type]
+    made = MadeOfNoInput(Eager(module, ("x",)), {"x": x.numpy()})
+    weights, _ = account(onnx.load(path), tmp_path, module, made=made)
+    assert (weights.made, weights.unknown) == (1, ())
+    proto = onnx.load(path)
+    floats = [each for each in proto.graph.initializer if each.data_type == TensorProto.FLOAT]
+    tensor = max(floats, key=lambda each: int(np.prod(each.dims)))
+    moved = np.roll(numpy_helper.to_array(tensor), 1, 0)
+    tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
+    weights, _ = account(proto, tmp_path, module, made=made)
+    assert (weights.made, len(weights.unknown)) == (0, 1)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class _OfNoInput(FollowingMode):
         # What is more than the module's own tensors moved about, which are what they are to the bit.
         self._computed: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
         self._left = _MOST_BYTES
-        self._made = 0
+        self._made = self._depth = 0
 
     @property
     def found(self) -> list[tuple[torch.Tensor, bool]]:
@@ -51,15 +52,33 @@ class _OfNoInput(FollowingMode):
         result = func(*args, **kwargs)
         if led:
             self.follow(result)
+            self._inside_of(func, args, kwargs)
             return result
         moves = name in _MOVES or any(r.alias_info is not None for r in func._schema.returns)
         computed = not given or not moves or any(each in self._computed for each in given)
         for leaf in tensors_of(result):
             if computed:
                 self._computed[leaf] = None
-            if leaf.numel() > 1 and "empty" not in name:
+            alike = self._depth > 0 and bool((leaf == leaf.reshape(-1)[:1]).all())
+            if leaf.numel() > 1 and "empty" not in name and not alike:
                 self._keep(leaf, computed)
         return result
+
+    def _inside_of(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """Look at what an operator is made of, as an exporter does that has no translation of it.
+
+        So the places that a resizing reads, and the grid of an affine one, are numbers in the file. One
+        number throughout says nothing there.
+        """
+        smaller = None if func._schema.is_mutable else _made_of().get(func)
+        if smaller is not None and torch.Tag.nondeterministic_seeded not in func.tags:
+            self._depth += 1
+            with (
+                suppress(Exception),
+                self,
+            ):  # what PyTorch makes an operator of need not run by itself
+                smaller(*args, **kwargs)
+            self._depth -= 1
 
     def _keep(self, leaf: torch.Tensor, computed: bool) -> None:
         """Keep a copy, in the place of larger ones where there is no room."""
@@ -111,6 +130,12 @@ class MadeOfNoInput:
         for made, computed in mode.found:
             found.setdefault(made.numel(), []).append((to_array(made).reshape(-1), computed))
         return found
+
+
+@cache
+def _made_of() -> Mapping[Any, Callable[..., Any]]:
+    """Return what torch.export makes operators of."""
+    return dict(torch.export.default_decompositions())
 
 
 def _near(one: Array, other: Array) -> bool:
