@@ -18,7 +18,6 @@ _READ_OTHERS = 1000
 
 # Times its tolerance, from which a share says nothing.
 _FAR = 1e6
-# The measures that are errors.
 # The measures that are errors, and of what.
 ERRORS = {"error": "", "constant factor": " × output", "one sign": " × rounding"}
 

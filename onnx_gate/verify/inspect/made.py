@@ -71,14 +71,12 @@ class _OfNoInput(FollowingMode):
         number throughout says nothing there.
         """
         smaller = None if func._schema.is_mutable else _made_of().get(func)
-        if smaller is not None and torch.Tag.nondeterministic_seeded not in func.tags:
-            self._depth += 1
-            with (
-                suppress(Exception),
-                self,
-            ):  # what PyTorch makes an operator of need not run by itself
-                smaller(*args, **kwargs)
-            self._depth -= 1
+        if smaller is None or torch.Tag.nondeterministic_seeded in func.tags:
+            return
+        self._depth += 1
+        with suppress(Exception), self:  # it need not run by itself
+            smaller(*args, **kwargs)
+        self._depth -= 1
 
     def _keep(self, leaf: torch.Tensor, computed: bool) -> None:
         """Keep a copy, in the place of larger ones where there is no room."""
