@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from onnx_gate.manifest.spec import ModelSpec
@@ -197,34 +196,3 @@ def test_rows_that_nothing_has_read_are_said_where_a_weight_is_unexplained() -> 
     assert explorer.unread is not None
     assert "367 of 387 rows of the module's tables were read by no input" in explorer.unread
     assert "the file's val_0:" in explorer.unread
-
-
-class Normalised(nn.Module):
-    """Decides about its weights, which no input changes, and about its input alike."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(4, 4))
-        self.register_buffer("mean", torch.zeros(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weight = F.normalize(self.weight.t()[1:], dim=1)
-        return F.normalize(x, dim=1) @ weight.t() + F.softplus(self.weight)[0, 0]
-
-
-class Kept(Normalised):
-    """Decides about a buffer that its input is written into."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.mean.copy_(x.mean(0))
-        return x - self.mean.clamp_min(0.5)
-
-
-def test_what_is_decided_about_weights_alone_is_no_decision_of_an_input() -> None:
-    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    watcher = Watcher(Eager(Normalised().eval(), ("x",)))
-    watcher.run({"x": x})
-    assert [(site.operator, site.limit) for site in watcher.seen] == [("clamp_min", 1e-12)]
-    watcher = Watcher(Eager(Kept().eval(), ("x",)))
-    watcher.run({"x": x})
-    assert [(site.operator, site.limit) for site in watcher.seen] == [("clamp_min", 0.5)]

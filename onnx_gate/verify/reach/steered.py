@@ -47,11 +47,9 @@ class Steer(Watch):
         self._put = put or {}
         self._fresh: dict[DecisionSite, torch.Tensor] = {}
 
-    def _looked_at(
-        self, name: str, func: Any, args: Any, kwargs: dict[str, Any], *, settled: bool
-    ) -> Any:
+    def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         self._fresh.clear()
-        result = super()._looked_at(name, func, args, kwargs, settled=settled)
+        result = super()._looked_at(name, func, args, kwargs)
         for site, operand in self._fresh.items():
             operator = partial(_on_another, func, args, kwargs, operand)
             self.taken[site] = replace(self.taken[site], operator=operator)

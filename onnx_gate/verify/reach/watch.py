@@ -96,8 +96,6 @@ class Watch(Recording):
         self._besides: MutableMapping[torch.Tensor, Mapping[DecisionSite, Rule]] = (
             WeakTensorKeyDictionary()
         )
-        # Made of the module's own tensors alone: what is decided about them no input changes.
-        self._settled: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
         self._calls = 0
         self._times: dict[tuple[str, str, str, int, int], int] = {}
         self._shown, self._targets, self._follow = shown, targets, follow
@@ -120,10 +118,7 @@ class Watch(Recording):
         self._shown.writes |= func._schema.is_mutable
         if self._besides:
             self._read(tensors_of((args, kwargs)))
-        settled = self._are_settled(tensors_of((args, kwargs)))
-        result = self._looked_at(name, func, args, kwargs, settled=settled)
-        if settled:
-            self._settled.update(dict.fromkeys(tensors_of(result)))
+        result = self._looked_at(name, func, args, kwargs)
         self.keep(name, func, args, kwargs, result)
         call = self.place_of(name) if self._shown.besides else None
         limits = {n: t for (at, n), t in self._shown.besides.items() if at == call}
@@ -159,13 +154,11 @@ class Watch(Recording):
                 with suppress(*_NOT_LOOKED_AT):
                     self._limit(site, rule, tensor, site.limit, {})
 
-    def _looked_at(
-        self, name: str, func: Any, args: Any, kwargs: dict[str, Any], *, settled: bool
-    ) -> Any:
+    def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         base = name if name.startswith("_") else name.rstrip("_")
-        if base == TAKEN and not settled:
+        if base == TAKEN:
             self._taken(args[0])
-        rules = () if settled else RULES.get(base, ())
+        rules = RULES.get(base, ())
         self._shown.chooses |= base in CHOOSES
         if not rules and self._margins is None and base not in _NOTED:
             return self.call(func, args, kwargs)
@@ -206,15 +199,6 @@ class Watch(Recording):
             if rule.operand == "result" or "result" in rule.limits or rule.kind == "scale":
                 self._look(name, rule, part, bound)
         return result
-
-    def _are_settled(self, given: Sequence[torch.Tensor]) -> bool:
-        """Return whether tensors are the module's own or made of these alone, and nothing writes to any."""
-        own = self._shown.own
-        return (
-            not self._shown.writes
-            and bool(given)
-            and all(each in self._settled or state.address(each) in own for each in given)
-        )
 
     def _taken(self, number: torch.Tensor) -> None:
         """Look at a number that Python takes, and may decide by."""
