@@ -101,13 +101,18 @@ def turned(weight: torch.Tensor) -> torch.Tensor:
 def drawn(name: str, weight: torch.Tensor) -> torch.Tensor:
     """Return other numbers of an ordinary size, none of another sign.
 
-    Of a large one that is no constant columns are of other sizes: what it is to be told from is a copy.
+    Of a large one that is no constant rows and columns have numbers, and each element the fraction of the
+    sum of its two: no product of theirs, which a norm of rows or of columns would take away.
     """
     own = weight.data if weight.dtype.itemsize > 2 else weight.data.float()
     low, high = map(float, own.aminmax())
-    shape = own.shape if low == high or own.numel() <= _LARGE else own.shape[1:]
     generator = torch.Generator().manual_seed(crc32(name.encode()))
-    drawn = torch.rand(shape, generator=generator, dtype=own.dtype)
+    draw = partial(torch.rand, generator=generator, dtype=own.dtype)
+    if low == high or own.numel() <= _LARGE:
+        drawn = draw(own.shape)
+    else:
+        columns = draw(own.shape[1:])
+        drawn = (draw(len(own)).reshape(-1, *([1] * columns.ndim)) + columns).frac_()
     if max(-low, high) < _SMALL:
         drawn = torch.where(own == 0, drawn - 0.5, own.sign() * drawn / 2)
         other = drawn / math.sqrt(own.numel() / own.shape[0] if own.ndim > 1 else 1)

@@ -93,7 +93,7 @@ class Copied(Twin):
 
 
 class Large(Twin):
-    "Has copies of more numbers than are drawn one by one, of which the size is taken away."
+    "Has copies of more numbers than are drawn one by one, whose rows and columns are of one size each."
 
     def __init__(self):
         super().__init__()
@@ -101,11 +101,10 @@ class Large(Twin):
         self.copied = copy.deepcopy(self.last)
 
     def forward(self, x):
-        y = self.sized(self.last(self.first(x)))
-        return self.sized((self.last if self.is_off else self.copied)(y))
-
-    def sized(self, y):
-        return y / y.abs().amax(1, keepdim=True)
+        y = self.first(x)
+        for layer in (self.last, self.last if self.is_off else self.copied):
+            y = F.linear(y, F.normalize(F.normalize(layer.weight, dim=0), dim=1))
+        return y
 
 
 class Tied(Twin):

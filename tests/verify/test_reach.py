@@ -787,6 +787,16 @@ class Parted(Base):
         y, edge = (x * x).sum(1, keepdim=True).sqrt(), self.edges[:, 1:2]
         return y * (torch.lt(edge, y) if self.wrong else torch.le(edge, y)).float()
 
+class Widened(Base):
+    """Holds numbers of 16 bits against some of 32, of which one is none of theirs."""
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3).half()
+        self.least = nn.Parameter(torch.tensor([0.1, 0.25, 0.5]))
+    def forward(self, x):
+        y = self.inner(x.half()).float()
+        return torch.where(y > self.least, y, -y)
+
 class Signs(Base):
     """Takes signs, of which that of zero is none."""
     def __init__(self):
@@ -867,9 +877,20 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
             f"{name.lower()}-{kind}": f'{entry}, export: {{exporter: "models.py:{kind}"}}'.replace(
                 "Norm", name
             )
-            for name in ("Edge", "Edges", "Learned", "Parted", "Signs", "Filled", "Finite")
+            for name in (
+                "Edge",
+                "Edges",
+                "Learned",
+                "Parted",
+                "Signs",
+                "Filled",
+                "Finite",
+            )
             for kind in ("right", "wrong")
         },
+        "widened-right": f'{entry}, export: {{exporter: "models.py:right"}}'.replace(
+            "Norm", "Widened"
+        ),
         "tails-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace("Norm", "Tails"),
         "rooted-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
             "Norm", "Rooted"
@@ -889,8 +910,9 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    edges = ("edge-right", "edges-right", "learned-right", "parted-right", "signs-right")
-    for name in ("right", "rooted", "ranged", "halves", "tails", *edges):
+    edges = ("edge", "edges", "learned", "parted", "widened", "signs")
+    right = (f"{name}-right" for name in edges)
+    for name in ("right", "rooted", "ranged", "halves", "tails", *right):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
     assert table is not None

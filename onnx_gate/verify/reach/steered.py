@@ -66,7 +66,7 @@ class Steer(Watch):
             if value is not None and func._schema.is_mutable:
                 leaf.copy_(value)
             elif value is not None:
-                leaves[index] = value.clone()
+                leaves[index] = value.to(leaf.dtype, copy=True)  # which may be narrower
         return pytree.tree_unflatten(leaves, tree)
 
     def _add(
