@@ -161,7 +161,7 @@ class _Composer:
                     )
             elif not isinstance(event, yaml.DocumentEndEvent):
                 root = self._node(event, 0)
-        if root is None:
+        if root is None or (root.plain and not root.text):  # or has a mark of a document alone
             raise Unreadable(
                 TextPosition(1, 1), f"the file is empty; write one: {page('manifest.md')}"
             )

@@ -83,6 +83,7 @@ def test_bytes(workspace: Path, content: bytes) -> None:
 
 @FUZZ
 @given(text=st.text(alphabet=string.printable + "é\u2028\x85", max_size=120))
+@example(text="---")
 def test_text(workspace: Path, text: str) -> None:
     outcome(workspace, text.encode())
 
