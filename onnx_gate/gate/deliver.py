@@ -97,7 +97,7 @@ def verify_manifest(
             lambda lines: _say(console, lines),
         )
         tries = options.remedies and not (options.follows or options.against or options.cases)
-        if tries and report.verdict != "pass":
+        if tries and any(model.verdict != "pass" for model in report.models):
             # The verdicts are settled: nobody waits for them until everything was tried. What parses
             # sources takes a third of a second to import, which a run that passes does not wait for.
             from onnx_gate.gate.remedies import with_remedies

@@ -179,3 +179,22 @@ def test_a_rewrite_that_holds_is_put_in_and_one_that_changes_the_answer_is_not(
     green = {each.name: each.verdict for each in run(project, "--remedies", "0").models}
     still = {name for name, verdict in green.items() if verdict != "pass"}
     assert still == {"sharp", "leaky"}
+
+
+def test_a_red_model_that_is_not_required_has_remedies_as_well(tmp_path: Path) -> None:
+    entry = 'chosen: {model: "models.py:Chosen", required: false, inputs: {x: "float32[batch, 6]"}}'
+    head = MANIFEST.partition("  chosen")[0]
+    # One that passes beside it, so that the run does as well.
+    plain = 'plain: {model: "torch.nn:Tanh", inputs: {input: "float32[batch, 6]"}}'
+    for name, text in {
+        "models.py": MODELS,
+        "parts.py": PARTS,
+        "onnx-gate.yml": f"{head}  {entry}\n  {plain}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    report = run(tmp_path, "--remedies", "20")
+    assert report.verdict == "pass"
+    remedies = {model.name: model.remedies for model in report.models}
+    assert remedies["plain"] is None
+    assert remedies["chosen"] is not None
+    assert [each.rewrite for each in remedies["chosen"].held] == ["where"]
