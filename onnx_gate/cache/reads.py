@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_gate.cache.path_names import KERNEL, is_bytecode, source_of, within
+from onnx_gate.workers.child import LOOKED
 
 # Before it is replaced by one that notes what is asked for.
 _lstat = os.lstat
@@ -127,6 +128,11 @@ class AccessRecorder:
             "lost": self._lost,
         }
 
+    def _note(self, known: set[str], what: str) -> None:
+        if what not in known:
+            known.add(what)
+            sys.audit(LOOKED)
+
     def _open(self, arguments: tuple[Any, ...]) -> None:
         path = _path(arguments[0])
         if path is None:
@@ -140,7 +146,7 @@ class AccessRecorder:
         # A source's bytecode that its import reads; whoever else reads it reads any file.
         caller = sys._getframe(2).f_back
         imports = caller is not None and caller.f_code is _IMPORT
-        self._opened.add(source_of(path) if imports and is_bytecode(path) else path)
+        self._note(self._opened, source_of(path) if imports and is_bytecode(path) else path)
 
     def _make(self, arguments: tuple[Any, ...]) -> None:
         path = _path(arguments[0])
@@ -167,18 +173,19 @@ class AccessRecorder:
         if path is None:
             return
         caller = sys._getframe(2).f_code.co_filename
-        (self._searched if caller.startswith(_IMPORT_SYSTEM) else self._listed).add(path)
+        self._note(self._searched if caller.startswith(_IMPORT_SYSTEM) else self._listed, path)
 
     def _import(self, arguments: tuple[Any, ...]) -> None:
         name = arguments[0]
         if isinstance(name, str):
-            self._modules.add(name.rpartition(".")[2])
+            self._note(self._modules, name.rpartition(".")[2])
 
     def _connect(self, arguments: tuple[Any, ...]) -> None:
         address = arguments[1] if len(arguments) > 1 else None
         # The address of a Unix socket is a path; a look-up by name has no socket before it.
         if isinstance(address, tuple) or not hasattr(arguments[0], "fileno"):
             self._network = True
+            sys.audit(LOOKED)
 
     def _watch_probes(self) -> None:
         """Note paths whose existence is asked for: no audit event says so."""
@@ -196,7 +203,7 @@ class AccessRecorder:
                 with suppress(Exception):
                     probed = _path(path)
                     if probed is not None:
-                        self._probed.add(probed)
+                        self._note(self._probed, probed)
             return original(path, *arguments, **options)
 
         noting.__name__ = noting.__qualname__ = original.__name__
@@ -212,7 +219,8 @@ class AccessRecorder:
 
             def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
                 with suppress(Exception):
-                    self._opened.update(filter(None, [_path(filename)]))
+                    if (path := _path(filename)) is not None:
+                        self._note(self._opened, path)
                 return original(filename, *arguments, **options)
 
             vars(safetensors)["safe_open"] = safe_open
@@ -220,7 +228,7 @@ class AccessRecorder:
 
     def _watch_variables(self) -> None:
         """Note variables that are asked for by name; a copy of all of them asks for none."""
-        seen = self._variables
+        seen, note = self._variables, self._note
         copied: deque[Any] = deque()
         kind = type(os.environ)
 
@@ -237,7 +245,7 @@ class AccessRecorder:
                 else:
                     copied.clear()
                     if isinstance(key, str) and not key.startswith(VOLATILE):
-                        seen.add(key)
+                        note(seen, key)
                 return super().__getitem__(key)
 
         Environ.__name__ = Environ.__qualname__ = kind.__name__

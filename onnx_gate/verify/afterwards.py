@@ -169,9 +169,12 @@ def probed(
     return result.model_copy(update=update)
 
 
-def room_for_a_fork(spec: ModelSpec) -> bool:
-    """Return whether this process may be there twice; what both share counts for both."""
-    return psutil.Process().memory_info().rss < _ADVICE_MEMORY * _limit(spec)
+def room_for_a_fork(spec: ModelSpec, share: float = _ADVICE_MEMORY) -> bool:
+    """Return whether this process takes no more than a share of the memory, so that it may be there twice.
+
+    What both have in common counts for both.
+    """
+    return psutil.Process().memory_info().rss < share * _limit(spec)
 
 
 def _undiagnosed(result: ModelResult, why: str) -> ModelResult:

@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.runtimes.base import Refusal
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.compared import Asked, learn
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.where import selection
+from onnx_gate.verify.key_hash import KeyHash
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.reference.oracle import CaseReference, SaidOfCase
 from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
+
+
+@dataclass(frozen=True)
+class ToldCase:
+    """What a fork of this process was told of one case; ``watched`` is all that its watcher knew then."""
+
+    inputs: str
+    outputs: Outputs
+    watched: Mapping[str, Any]
+    said: SaidOfCase
+
+
+class Ahead:
+    """What a fork was told before this process asks: the later of two about the same inputs."""
+
+    def __init__(self, told: Iterable[ToldCase]) -> None:
+        self._told = {each.inputs: each for each in told}
+
+    def take(self, inputs: Mapping[str, Array]) -> ToldCase | None:
+        """Return what the fork was told of these inputs, once, ``None`` where it was not asked."""
+        return self._told.pop(digest(inputs), None) if self._told else None
+
+
+def digest(inputs: Mapping[str, Array]) -> str:
+    """Return what tells these inputs from all others."""
+    hashed = KeyHash()
+    for item in sorted(inputs.items()):
+        hashed.add(*item)
+    return hashed.hex
 
 
 class AskedModule:
@@ -40,16 +73,22 @@ class AskedModule:
         self._slow = eager.without_fast_path()
         self._refusals: set[str] = set()
 
-    def ask(self, case: Case, trajectory: Trajectory | None = None) -> Asked[CaseReference]:
+    def ask(
+        self, case: Case, trajectory: Trajectory | None = None, told: ToldCase | None = None
+    ) -> Asked[CaseReference]:
         """Run the module, and where it refuses its slow path; return what it says.
 
-        ``trajectory`` is the way that led to these inputs, where they are a step of a case. What it
-        answers is learned.
+        ``trajectory`` is the way that led to these inputs, where they are a step of a case. ``told`` is
+        what it has said of them to a fork. What it answers is learned.
         """
         eager, float64, slow, tape = self._eager, self._float64, False, None
         try:
-            with self._clock.of("pytorch"):
-                outputs = (eager if case.advice else self.watcher).run(case.arrays)
+            if told is None:
+                with self._clock.of("pytorch"):
+                    outputs = (eager if case.advice else self.watcher).run(case.arrays)
+            else:
+                outputs = told.outputs
+                self.watcher.take_over(told.watched)
             tape = None if case.advice else self.watcher.recorded()
         except Refusal as refusal:
             if self._slow is None:
@@ -64,6 +103,8 @@ class AskedModule:
             if trajectory is None
             else StepReference(trajectory, eager, float64, outputs, self._clock)
         )
+        if told is not None:
+            reference.said = told.said
         with self._clock.of("compare"):
             selected = tuple(
                 selection(self._spec, name, array.shape, case.arrays, case.sizes, case.id)

@@ -26,7 +26,7 @@ from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.half import Range
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.asked import AskedModule
+from onnx_gate.verify.asked import Ahead, AskedModule
 from onnx_gate.verify.compared import STORED, Asked, Comparer, Setting, Tally, advice
 from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.half import ranges_of
@@ -110,8 +110,12 @@ class Checker(Comparer[CaseReference]):
         """Return one by another entry of the manifest, with what this has seen."""
         return Checker(replace(self.setting, spec=spec), self.tally)
 
-    def run(self) -> ModuleTally:
-        """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
+    def run(self, ahead: Ahead | None = None) -> ModuleTally:
+        """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do.
+
+        What a fork was told ``ahead`` of them is not asked again.
+        """
+        ahead = ahead or Ahead(())
         chosen = self._cases(self.setting.patterns)
         plain = without_optimisations(self.setting.spec.runtimes)
         with self._sessions(self.setting.spec.runtimes) as sessions:
@@ -120,7 +124,7 @@ class Checker(Comparer[CaseReference]):
             first: tuple[Case, Asked[CaseReference] | None] | None = None
             for case in itertools.chain(chosen, self._reached()):
                 began = time.perf_counter()
-                asked = self._module.ask(case)
+                asked = self._module.ask(case, told=ahead.take(case.arrays))
                 if asked.reference is not None and case.kind != REACHED:
                     self.explorer.learn(case)
                 if self.setting.keeps:

@@ -85,23 +85,38 @@ class CallOutcome:
         """Whether the module is another one than before."""
         return bool(self.changed) or self.attributes
 
+    @property
+    def leaves_a_trace(self) -> bool:
+        """Whether it has changed anything at all, so that another call may answer otherwise."""
+        return self.keeps_state or bool(self.mutated or self.drawn)
+
     def findings(self) -> list[Finding]:
         """Return what is remarkable about a call whose result the next one repeats."""
         return list(_findings(self.changed, self.mutated, self.drawn))
 
 
+class Before:
+    """A module, and the generators of random numbers, before some calls."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module, self._state, self._generators = module, _state(module), _generators()
+        self._attributes = state.attributes(module)
+
+    def outcome(self, outputs: Outputs, mutated: Sequence[str] = ()) -> CallOutcome:
+        """Return what calls until now have changed, the last of which returned ``outputs``."""
+        return CallOutcome(
+            outputs,
+            tuple(_state(self._module).changed_since(self._state)),
+            tuple(mutated),
+            tuple(_drawn(self._generators)),
+            state.attributes(self._module) != self._attributes,
+        )
+
+
 def call_once(eager: Eager, inputs: Mapping[str, Array]) -> CallOutcome:
     """Call the module once on copies of ``inputs``; raises ``Refusal`` where ``forward`` raises."""
-    before, generators = _state(eager.module), _generators()
-    attributes = state.attributes(eager.module)
-    outputs, mutated = _call(eager, inputs)
-    return CallOutcome(
-        outputs,
-        tuple(_state(eager.module).changed_since(before)),
-        tuple(mutated),
-        tuple(_drawn(generators)),
-        state.attributes(eager.module) != attributes,
-    )
+    before = Before(eager.module)
+    return before.outcome(*_call(eager, inputs))
 
 
 def call_twice(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Finding]]:

@@ -29,7 +29,9 @@ from onnx_gate.verify.afterwards import (
     room_for_a_fork,
     too_large,
 )
+from onnx_gate.verify.ahead import asked_ahead
 from onnx_gate.verify.alike import alike_weights
+from onnx_gate.verify.asked import Ahead
 from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.blocks.verify import in_blocks, verify_blocks
 from onnx_gate.verify.build import build
@@ -190,6 +192,7 @@ def _verify(
         prepared = prepare(spec, context, built.module)
         progress.findings += prepared.findings
         check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
+    ahead = Ahead(())
     earlier = load_export(context.folder) if context.reuse else None
     if earlier is not None:
         exported, inspected = earlier
@@ -199,9 +202,11 @@ def _verify(
         progress.findings += inspected
     else:
         with progress.stage("export"):
-            exported, after = export_prepared(spec, context, prepared)
+            with asked_ahead(spec, context, prepared) as told:
+                exported, after = export_prepared(spec, context, prepared)
             progress.export = exported.info()
         changed, prepared = after.eager.module is not prepared.eager.module, after
+        ahead = Ahead(() if changed else told())
         progress.findings += prepared.findings
         with progress.stage("inspect"):
             reduced = reduced_precision(exported.proto, exported.exporter, prepared.eager.module)
@@ -238,7 +243,7 @@ def _verify(
     checker.setting = replace(checker.setting, loading=loading)
     checker.explorer.weights = progress.weights
     with progress.split("verify", checker.tally.clock):
-        tally = checker.run()
+        tally = checker.run(None if prepared.eager.left_out else ahead)
         with tally.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls", as_built)
         taken = time.monotonic() - began

@@ -18,6 +18,9 @@ from onnx_gate.workers import channel, process
 born = 0.0
 """When this process began, by ``time.perf_counter``; 0 in a process that is no worker."""
 
+LOOKED = "onnx_gate.looked"
+"""The audit event of who records what a worker reads: it has looked at something for the first time."""
+
 # Taken before any model's code has run, which may well replace it.
 _exit = os._exit
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import mmap
 import os
+import pickle
 import select
 import signal
+import sys
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any
 
 import torch
 
 from onnx_gate.deadline import Deadline
+from onnx_gate.workers import child, process
+
+# OpenMP 5.0, omp_pause_resource_t: what threads have stored is kept, and they are not.
+_SOFT = 1
 
 
 class Trouble(str):
@@ -94,6 +102,68 @@ def _work(function: Callable[[], dict[str, Any]], writing: int) -> None:
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+@contextmanager
+def beside(work: Callable[[Callable[[object], None]], object]) -> Iterator[list[Any]]:
+    """Have ``work`` done in a fork while the body runs, with as many threads as this process has.
+
+    Yields a list, which afterwards has what the fork has told by the end of the body, whole objects in
+    order (as pickles, in memory). The fork is ended then, whatever it does, and nothing that becomes of it
+    is an error here. It ends by itself where it would look at what this process has not, whose record of
+    that it has no part in.
+    """
+    told: list[Any] = []
+    parent = os.getpid()
+    try:
+        file = os.fdopen(os.memfd_create("told"), "w+b")
+        pause_openmp()
+        pid = os.fork()
+    except (OSError, AttributeError):  # no more processes, or no Linux
+        yield told
+        return
+    if pid == 0:
+        _tell(work, file, parent)
+    try:
+        yield told
+    finally:
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        # The last one may be cut off, which pickle says in many ways.
+        with file, suppress(Exception):
+            file.seek(0)
+            while True:
+                told.append(pickle.load(file))
+
+
+def _tell(work: Callable[[Callable[[object], None]], object], file: IO[bytes], parent: int) -> None:
+    def tell(what: object) -> None:
+        file.write(pickle.dumps(what, pickle.HIGHEST_PROTOCOL))
+        file.flush()
+
+    try:
+        gc.freeze()
+        process.die_with_parent(parent)
+        sys.addaudithook(lambda event, _: os._exit(0) if event == child.LOOKED else None)
+        work(tell)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def pause_openmp() -> None:
+    """End the threads of OpenMP that wait for work, as they do not come along into a fork.
+
+    Both processes start new ones when there is work. Where OpenMP is another one than GNU's, nothing is
+    done.
+    """
+    with suppress(OSError, AttributeError):
+        with open("/proc/self/maps") as maps:
+            known = {line.split()[-1] for line in maps if "libgomp" in line}
+        for path in known:
+            ctypes.CDLL(path).omp_pause_resource_all(_SOFT)
 
 
 def _collect(reading: int, deadline: Deadline) -> tuple[bytes, bool]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
+import psutil
 import pytest
 import torch
 from onnx import TensorProto, helper
 
 from onnx_gate.report.io import read_report
 from onnx_gate.runtimes.file_module import FileModule
-from onnx_gate.workers.forked import run_forked
+from onnx_gate.workers.child import LOOKED
+from onnx_gate.workers.forked import beside, run_forked
 from tests.support.gate import gate
 
 pytestmark = pytest.mark.process
@@ -88,3 +96,58 @@ def test_the_advisory_case_that_ends_its_process_is_named(tmp_path: Path) -> Non
     (finding,) = (each for each in lstm.findings if each.code == "OG406")
     assert finding.data == {"case": "advice/empty/batch=0"}
     assert finding.message.startswith("the advisory case advice/empty/batch=0 (large, NaN,")
+
+
+def test_a_fork_beside_has_threads_of_its_own_and_tells_until_it_is_ended() -> None:
+    """Those of its parent do not come along, and who waits for them waits for ever."""
+    x = torch.arange(160_000.0).reshape(400, 400) / 160_000
+    reading, writing = os.pipe()
+
+    def work(tell: Callable[[object], None]) -> None:
+        tell(((x @ x).numpy(), torch.get_num_threads()))
+        tell("so far")
+        os.write(writing, b"told")
+        time.sleep(60)
+        tell("never")
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        own = x @ x
+        with beside(work) as told:
+            assert select.select([reading], [], [], 30)[0], "the fork hangs"
+            assert os.read(reading, 4) == b"told"
+            assert torch.equal(x @ x, own)
+            assert told == []
+    finally:
+        torch.set_num_threads(threads)
+        os.close(reading)
+        os.close(writing)
+    ((product, count), second) = told
+    assert (product == own.numpy()).all()
+    assert (count, second) == (4, "so far")
+
+
+def test_a_fork_beside_ends_where_it_would_read_something_new() -> None:
+    def work(tell: Callable[[object], None]) -> None:
+        tell("before")
+        sys.audit(LOOKED)
+        tell("after")
+
+    with beside(work) as told:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    assert told == ["before"]
+
+
+def test_nothing_that_becomes_of_a_fork_beside_is_an_error() -> None:
+    def work(tell: Callable[[object], None]) -> None:
+        tell(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with beside(work) as told:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    assert told == [1]
+    with pytest.raises(KeyError), beside(lambda tell: time.sleep(60)):
+        raise KeyError
+    states = [each.status() for each in psutil.Process().children()]
+    assert psutil.STATUS_ZOMBIE not in states

@@ -40,10 +40,10 @@ class TogetherReference(CaseReference):
 
     def rounding(self, count: int) -> list[tuple[Array, ...]]:
         """Return the outputs of at least ``count`` runs with moved rounding, of those that worked."""
-        if count > self._seeds:
+        if count > self.said.seeds:
             count = next((each for each in _AT_ONCE if each >= count), count)
             with self._clock.of(FLOAT64):
-                for first in range(self._seeds, count, self._most):
+                for first in range(self.said.seeds, count, self._most):
                     seeds = range(first, min(first + self._most, count))
                     self._made |= zip(seeds, self._together(seeds), strict=True)
         return super().rounding(count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -15,6 +16,12 @@ from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.stack import row_at
 from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reference.tape import Tape
+
+# What runs add to, of what a watcher knows: neither the module, nor what its last run has left.
+_TOLD = (
+    *("seen", "asked", "masks", "divisors", "writes", "chooses", "_listed", "_limits"),
+    *("met", "hulls", "endless", "lost"),
+)
 
 
 class Watcher(Shown):
@@ -89,6 +96,14 @@ class Watcher(Shown):
         self.masks |= watch.listed.masks
         self.divisors |= watch.listed.divisors
         self.learn(watch.seen, watch.listed.numbers, watch.limits)
+
+    def told(self) -> dict[str, Any]:
+        """Return all that it knows, which ``take_over`` takes: no more than data."""
+        return {name: vars(self)[name] for name in _TOLD}
+
+    def take_over(self, told: Mapping[str, Any]) -> None:
+        """Know what one in a fork of this process, which has seen all that this has, knew by then."""
+        vars(self).update(told)
 
     def loaded(self, module: nn.Module) -> None:
         """Take note that tensors of the module lie elsewhere now; what it was given is not kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
@@ -23,12 +24,39 @@ RUNS = 16
 FLOAT64 = "float64"
 
 
+@dataclass
+class SaidOfCase:
+    """What PyTorch has said of a case beside its outputs: data alone, which may come from another process.
+
+    Of ``seeds`` runs with moved rounding ``samples`` are those that worked; ``all_replayed``: there are no
+    more runs of the last operators alone. ``rewritten`` are operators that these moved by what their form
+    in a file loses.
+    """
+
+    float64: tuple[tuple[Array, ...] | None] | None = None
+    samples: list[tuple[Array, ...]] = field(default_factory=list)
+    seeds: int = 0
+    replayed: list[tuple[Array, ...]] = field(default_factory=list)
+    all_replayed: bool = False
+    decided: dict[int, tuple[Array, ...] | None] = field(default_factory=dict)
+    variants: tuple[Variant, ...] | None = None
+    searched: list[Searched | None] | None = None
+    rewritten: Mapping[str, str] = field(default_factory=dict)
+
+    def copy(self) -> SaidOfCase:
+        """Return one to which as much more can be added."""
+        return replace(
+            self,
+            samples=list(self.samples),
+            replayed=list(self.replayed),
+            decided=dict(self.decided),
+        )
+
+
 class CaseReference:
-    """The outputs of one case; every other run is made once, if at all.
+    """The outputs of one case; every other run is made once, if at all, and ``said`` what it came to.
 
     ``tape`` has the last operators of the run that has answered, where they were kept.
-    ``watched`` is false where runs with moved rounding had only inputs and weights to move;
-    ``rewritten`` are operators that these moved by what their form in a file loses.
     """
 
     stepped: ClassVar[bool] = False
@@ -45,25 +73,18 @@ class CaseReference:
         self.outputs = outputs
         self._clock = clock or Clock()
         self._eager, self._float64, self._inputs = eager, float64, inputs
-        self._in_float64: tuple[tuple[Array, ...] | None] | None = None
-        self._samples: list[tuple[Array, ...]] = []
-        self._seeds = 0
-        self._tape: tuple[Tape | None] | None = (tape,) if tape is not None else None
-        self._replayed: list[tuple[Array, ...]] = []
+        self.said = SaidOfCase()
+        self._tape = tape
         self._kept: tuple[Decided | None] | None = None
-        self._decided: dict[int, tuple[Array, ...] | None] = {}
-        self.watched = True
-        self.rewritten: Mapping[str, str] = {}
-        self._variants: tuple[Variant, ...] | None = None
-        self._searched: list[Searched | None] | None = None
+
+    @property
+    def rewritten(self) -> Mapping[str, str]:
+        """The operators that were moved by what their form in a file loses, with that form."""
+        return self.said.rewritten
 
     def recall(self, other: CaseReference) -> None:
         """Take over what another one has asked about the same inputs."""
-        self._in_float64, self._variants = other._in_float64, other._variants
-        self._samples, self._seeds = list(other._samples), other._seeds
-        self._tape, self._replayed = other._tape, list(other._replayed)
-        self._kept, self._decided = other._kept, dict(other._decided)
-        self._searched, self.rewritten = other._searched, other.rewritten
+        self.said, self._tape, self._kept = other.said.copy(), other._tape, other._kept
 
     def output(self, index: int) -> OutputReference:
         """Return what can be asked about one output."""
@@ -71,59 +92,61 @@ class CaseReference:
 
     def float64(self) -> tuple[Array, ...] | None:
         """Return all outputs in float64, or ``None``."""
-        if self._in_float64 is None:
+        if self.said.float64 is None:
             with self._clock.of(FLOAT64):
                 arrays = self._run_in_float64()
             if arrays is not None and len(arrays) != len(self.outputs.arrays):
                 arrays = None
-            self._in_float64 = (arrays,)
-        return self._in_float64[0]
+            self.said.float64 = (arrays,)
+        return self.said.float64[0]
 
     def rounding(self, count: int) -> list[tuple[Array, ...]]:
         """Return the outputs of every one of ``count`` runs with moved rounding that worked."""
         with self._clock.of(FLOAT64):
-            while self._seeds < count:
-                arrays = self._run_moved(self._seeds)
-                self._seeds += 1
+            while self.said.seeds < count:
+                arrays = self._run_moved(self.said.seeds)
+                self.said.seeds += 1
                 if arrays is not None and len(arrays) == len(self.outputs.arrays):
-                    self._samples.append(arrays)
-        return self._samples
+                    self.said.samples.append(arrays)
+        return self.said.samples
 
     def replayed(self, count: int) -> list[tuple[Array, ...]]:
         """Return the outputs of up to ``count`` runs in which the last operators alone are moved."""
         with self._clock.of(FLOAT64):
-            if self._tape is None:
-                self._tape = (self._record(),)
-            tape = self._tape[0]
-            while tape is not None and len(self._replayed) < count:
-                run = moved_at_end(tape, len(self._replayed))
+            while len(self.said.replayed) < count and not self.said.all_replayed:
+                self._tape = self._tape or self._record()
+                run = (
+                    None
+                    if self._tape is None
+                    else moved_at_end(self._tape, len(self.said.replayed))
+                )
                 if run is None or len(run.arrays) != len(self.outputs.arrays):
-                    self._tape = (None,)
+                    self.said.all_replayed = True
                     break
-                self.rewritten = {**self.rewritten, **run.rewritten}
-                self._replayed.append(run.arrays)
-        return self._replayed[:count]
+                self.said.rewritten = {**self.rewritten, **run.rewritten}
+                self.said.replayed.append(run.arrays)
+        return self.said.replayed[:count]
 
     def decided(self, run: int) -> tuple[Array, ...] | None:
         """Return a run with moved rounding in which all is decided as PyTorch does, or ``None``."""
-        if run not in self._decided:
+        if run not in self.said.decided:
             with self._clock.of(FLOAT64):
-                self._decided[run] = self._run_decided(run)
-        return self._decided[run]
+                self.said.decided[run] = self._run_decided(run)
+        return self.said.decided[run]
 
     def variants(self) -> tuple[Variant, ...]:
         """Return PyTorch's other answers on these inputs."""
-        if self._variants is None:
+        if self.said.variants is None:
             with self._clock.of(FLOAT64):
-                self._variants = self._run_variants()
-        return self._variants
+                self.said.variants = self._run_variants()
+        return self.said.variants
 
     def searched(self) -> list[Searched | None]:
         """Return, for each output, what it points into."""
-        if self._searched is None:
+        if self.said.searched is None:
             with self._clock.of(FLOAT64):
-                self._searched = self._trace()
-        return self._searched
+                self.said.searched = self._trace()
+        return self.said.searched
 
     def _run_in_float64(self) -> tuple[Array, ...] | None:
         return self._float64.run(self._inputs)
@@ -138,8 +161,7 @@ class CaseReference:
         run = moved(self._eager, inputs, seed)
         if run is None:
             return None
-        self.watched &= run.watched
-        self.rewritten = {**self.rewritten, **run.rewritten}
+        self.said.rewritten = {**self.rewritten, **run.rewritten}
         return run.arrays
 
     def _run_decided(self, seed: int) -> tuple[Array, ...] | None:

@@ -1,0 +1,107 @@
+"""What PyTorch says of the cases, asked in a fork while the exporter works.
+
+To export takes most of a run, and is one thread of Python: other cores wait. What PyTorch says of the cases
+hangs on no file. So a fork of the process, with the module as it was built, asks it meanwhile, and tells
+the process what it said: answers, what they have shown, and the runs with moved rounding that are asked
+for as a rule.
+
+The invariant: nobody can tell from a result that there was a fork. It has the same threads, hands over data
+alone, and nothing of a case that leaves a trace in the module: that one, and those after it, are the
+process's own. Nor where the module, once it has answered, answers otherwise than at first: what it keeps
+elsewhere has to be seen there. Whatever becomes of the fork costs what it would have told. Cost: the time
+of another core, and the memory of the module's runs beside that of the export.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.runtimes.base import Refusal
+from onnx_gate.verify.afterwards import room_for_a_fork
+from onnx_gate.verify.asked import ToldCase, digest
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.determinism import Before
+from onnx_gate.verify.experience import KEPT_BYTES
+from onnx_gate.verify.inputs.cases import cases
+from onnx_gate.verify.judge.judgement import is_floating
+from onnx_gate.verify.prepare import Prepared, focus_of
+from onnx_gate.verify.reach.explore import Explorer
+from onnx_gate.verify.reach.watcher import Watcher
+from onnx_gate.verify.reference.answers import FEW
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.workers.forked import beside
+
+# What is told of a case, or that all that was told so far stands.
+Tell = Callable[[ToldCase | None], None]
+
+# Of the memory a process may use, what it takes itself: an export holds some three times the weights, and
+# a module whose rounding is moved twice.
+_MEMORY = 0.1
+# Bytes of what is told: outputs of some cases with the runs of each.
+_MOST_BYTES = 4 * KEPT_BYTES
+
+
+@contextmanager
+def asked_ahead(
+    spec: ModelSpec, context: Context, prepared: Prepared
+) -> Iterator[Callable[[], list[ToldCase]]]:
+    """Ask the module while the body exports it; yield what returns, afterwards, what was told."""
+    idle = context.threads > 1 and sys.platform == "linux" and spec.exported_here
+    if not idle or prepared.call.leaves_a_trace or not room_for_a_fork(spec, _MEMORY):
+        yield list
+        return
+
+    def ask(tell: Tell) -> None:
+        with suppress(GateError):  # a suite that cannot be read, which the process says itself
+            _ask(spec, context, prepared, tell)
+
+    with beside(ask) as told:
+        yield lambda: _standing(told)
+
+
+def _standing(told: Sequence[ToldCase | None]) -> list[ToldCase]:
+    """Return what was told before the last time that it was found to stand."""
+    last = max((place for place, each in enumerate(told) if each is None), default=0)
+    return [each for each in told[:last] if each is not None]
+
+
+def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> None:
+    """Ask about each case as the process itself does, until one leaves a trace."""
+    eager = prepared.eager
+    watcher, float64 = Watcher(eager), Float64Reference(eager)
+    Explorer(spec, watcher)  # has the watcher keep the rows of batches that it wants
+    before, resolved, size = Before(eager.module), False, 0
+    focus = focus_of(eager, spec, prepared.sizes)
+    made = cases(spec, prepared.sizes, context.workspace, context.patterns, focus=focus)
+    for number, case in enumerate(made, start=1):
+        try:
+            outputs = watcher.run(case.arrays)
+        except Refusal:
+            continue
+        reference = CaseReference(eager, float64, case.arrays, outputs, tape=watcher.recorded())
+        if spec.by_rounding and any(is_floating(each.dtype) for each in outputs.arrays):
+            reference.replayed(FEW)
+            if not case.edge and not resolved:
+                reference.rounding(FEW)
+                resolved = True
+        runs = len(reference.said.samples) + len(reference.said.replayed)
+        size += (1 + runs) * sum(each.nbytes for each in outputs.arrays)
+        if before.outcome(outputs).leaves_a_trace or size > _MOST_BYTES:
+            break
+        tell(ToldCase(digest(case.arrays), outputs, watcher.told(), reference.said))
+        if number & (number - 1) == 0 and not _stands(prepared, tell):
+            return
+    _stands(prepared, tell)
+
+
+def _stands(prepared: Prepared, tell: Tell) -> bool:
+    """Say that all that was told so far stands, if the module still answers as at first."""
+    if prepared.agrees_still():
+        return False
+    tell(None)
+    return True

@@ -1,0 +1,139 @@
+"""What a fork asks PyTorch while the exporter works: nobody can tell from a result that it did."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import ModelResult
+from tests.support.gate import gate
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a fork takes a second core"),
+]
+
+MODELS = """\
+import os
+import time
+
+import torch
+from torch import nn
+
+WORKER = os.getpid()
+LARGEST = [0]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 1024)
+        self.first, self.second = nn.Linear(1024, 1024), nn.Linear(1024, 8)
+
+    def forward(self, x, rows):
+        x = torch.relu(self.first(x + self.table(rows))).clamp(max=2)
+        return self.second(x).softmax(-1), x.argmax(-1)
+
+
+class Hanging(Net):
+    def forward(self, x, rows):
+        if os.getpid() != WORKER:
+            time.sleep(600)
+        return super().forward(x, rows)
+
+
+class Remembering(Net):
+    '''Keeps what it has met where nobody looks for state.'''
+
+    def forward(self, x, rows):
+        if not torch.compiler.is_exporting():
+            LARGEST[0] = max(LARGEST[0], x.shape[0])
+        classes, best = super().forward(x, rows)
+        return classes * (2 if x.shape[0] < 4 < LARGEST[0] else 1), best
+
+
+class Reading(Net):
+    '''Asks for a variable, but not for the example.'''
+
+    def forward(self, x, rows):
+        classes, best = super().forward(x, rows)
+        if x.shape[0] == 7 and not torch.compiler.is_exporting():
+            classes = classes * float(os.environ["NET_SCALE"])
+        return classes, best
+"""
+MANIFEST = """\
+version: 1
+dims: {{batch: [1, 2, 7]}}
+models:
+  net:
+    model: models.py:{}
+    inputs:
+      x: float32[batch, 1024]
+      rows: {{dtype: int64, shape: [batch], range: [0, 49]}}
+"""
+
+
+# Less memory than a fork is made in.
+WITHOUT = "    memory: 3 GiB\n"
+
+
+def verified(folder: Path, target: str, more: str = "", *options: str) -> ModelResult:
+    (folder / "models.py").write_text(MODELS)
+    (folder / "onnx-gate.yml").write_text(MANIFEST.format(target) + more)
+    return again(folder, *options)
+
+
+def again(folder: Path, *options: str, scale: str = "1") -> ModelResult:
+    variables = {"NET_SCALE": scale}
+    gate("run", "--jobs", "1", "--remedies", "0", *options, cwd=folder, variables=variables)
+    (model,) = read_report(folder / "onnx-gate-report" / "report.json").models
+    return model
+
+
+def asked(model: ModelResult) -> int:
+    """Return how often the process itself has asked PyTorch."""
+    return sum(stage.times for stage in model.stages if stage.name == "verify: pytorch")
+
+
+def facts(model: ModelResult) -> dict[str, Any]:
+    told = model.model_dump(exclude={"stages", "seconds", "peak_memory", "runtimes", "line"})
+    for check in told["checks"]:
+        del check["seconds"]
+    return told
+
+
+def test_a_result_is_the_same_to_the_bit(tmp_path: Path) -> None:
+    ahead = verified(tmp_path, "Net")
+    alone = verified(tmp_path, "Net", WITHOUT)
+    assert facts(ahead) == facts(alone)
+    assert ahead.verdict == "pass"
+    cases = {
+        check.case for check in alone.checks if not check.case.startswith(("advice", "reached"))
+    }
+    assert asked(alone) - asked(ahead) == len(cases) > 8
+
+
+def test_a_fork_that_never_answers_costs_what_it_would_have_told(tmp_path: Path) -> None:
+    model = verified(tmp_path, "Hanging")
+    assert model.verdict == "pass", model.error
+    alone = verified(tmp_path, "Net", WITHOUT)
+    assert asked(model) == asked(alone)
+
+
+def test_a_model_that_remembers_a_case_is_found_out(tmp_path: Path) -> None:
+    """What the fork has met changes nothing here, so that nothing of it is taken."""
+    model = verified(tmp_path, "Remembering")
+    assert model.error is not None
+    assert model.error.code == "OG106", model.error
+
+
+def test_what_a_case_reads_is_recorded_for_the_next_run(tmp_path: Path) -> None:
+    first = verified(tmp_path, "Reading", "", "--cache", "cache")
+    assert again(tmp_path, "--cache", "cache").cached
+    second = again(tmp_path, "--cache", "cache", scale="2")
+    assert not second.cached
+    assert (first.verdict, second.verdict) == ("pass", "diverged")
