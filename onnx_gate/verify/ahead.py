@@ -71,7 +71,7 @@ def _standing(told: Sequence[ToldCase | None]) -> list[ToldCase]:
 
 
 def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> None:
-    """Ask about each case as the process itself does, until one leaves a trace."""
+    """Ask about each case as the process itself does, until one is refused or leaves a trace."""
     eager = prepared.eager
     watcher, float64 = Watcher(eager), Float64Reference(eager)
     Explorer(spec, watcher)  # has the watcher keep the rows of batches that it wants
@@ -82,7 +82,7 @@ def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> N
         try:
             outputs = watcher.run(case.arrays)
         except Refusal:
-            continue
+            break
         reference = CaseReference(eager, float64, case.arrays, outputs, tape=watcher.recorded())
         if spec.by_rounding and any(is_floating(each.dtype) for each in outputs.arrays):
             reference.replayed(FEW)

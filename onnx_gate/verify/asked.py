@@ -34,14 +34,20 @@ class ToldCase:
 
 
 class Ahead:
-    """What a fork was told before this process asks: the later of two about the same inputs."""
+    """What a fork was told before this process asks: of the first cases, in their order."""
 
-    def __init__(self, told: Iterable[ToldCase]) -> None:
+    def __init__(self, told: Iterable[ToldCase] = ()) -> None:
         self._told = {each.inputs: each for each in told}
 
-    def take(self, inputs: Mapping[str, Array]) -> ToldCase | None:
-        """Return what the fork was told of these inputs, once, ``None`` where it was not asked."""
-        return self._told.pop(digest(inputs), None) if self._told else None
+    def of(self, inputs: Mapping[str, Array]) -> ToldCase | None:
+        """Return what the fork was told of these inputs, ``None`` from the first on that it was not asked.
+
+        What its watcher knew by then is what one of this process would have been shown so far.
+        """
+        told = self._told.get(digest(inputs)) if self._told else None
+        if told is None:
+            self._told.clear()
+        return told
 
 
 def digest(inputs: Mapping[str, Array]) -> str:

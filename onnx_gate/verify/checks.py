@@ -115,7 +115,7 @@ class Checker(Comparer[CaseReference]):
 
         What a fork was told ``ahead`` of them is not asked again.
         """
-        ahead = ahead or Ahead(())
+        ahead = ahead or Ahead()
         chosen = self._cases(self.setting.patterns)
         plain = without_optimisations(self.setting.spec.runtimes)
         with self._sessions(self.setting.spec.runtimes) as sessions:
@@ -124,7 +124,8 @@ class Checker(Comparer[CaseReference]):
             first: tuple[Case, Asked[CaseReference] | None] | None = None
             for case in itertools.chain(chosen, self._reached()):
                 began = time.perf_counter()
-                asked = self._module.ask(case, told=ahead.take(case.arrays))
+                told = None if case.kind == REACHED else ahead.of(case.arrays)
+                asked = self._module.ask(case, told=told)
                 if asked.reference is not None and case.kind != REACHED:
                     self.explorer.learn(case)
                 if self.setting.keeps:

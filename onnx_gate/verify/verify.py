@@ -192,7 +192,7 @@ def _verify(
         prepared = prepare(spec, context, built.module)
         progress.findings += prepared.findings
         check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
-    ahead = Ahead(())
+    ahead = Ahead()
     earlier = load_export(context.folder) if context.reuse else None
     if earlier is not None:
         exported, inspected = earlier
