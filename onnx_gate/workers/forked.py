@@ -23,6 +23,8 @@ from onnx_gate.workers import child, process
 
 # OpenMP 5.0, omp_pause_resource_t: what threads have stored is kept, and they are not.
 _SOFT = 1
+# The niceness at which a process has what others leave of the cores.
+_LEAST = 19
 
 
 class Trouble(str):
@@ -145,6 +147,7 @@ def _tell(work: Callable[[Callable[[object], None]], object], file: IO[bytes], p
     try:
         gc.freeze()
         process.die_with_parent(parent)
+        os.nice(_LEAST)
         sys.addaudithook(lambda event, _: os._exit(0) if event == child.LOOKED else None)
         work(tell)
     except BaseException:
