@@ -63,6 +63,19 @@ def names_batch(dim: str) -> bool:
     return _BATCH.fullmatch(dim) is not None
 
 
+def batches(inputs: Mapping[str, InputSpec]) -> frozenset[str]:
+    """Return the dimensions that are a batch's; where time comes first, the one that is called so."""
+    found = frozenset(d for d, role in roles(inputs).items() if role == "batch")
+    return frozenset(filter(names_batch, found)) or found
+
+
+def batch_axes(inputs: Mapping[str, InputSpec]) -> dict[str, int]:
+    """Return the axis of each input that is the batch's: the one of a few, as a square's are none."""
+    dims = batches(inputs)
+    found = {n: [i for i, dim in enumerate(s.shape) if dim in dims] for n, s in inputs.items()}
+    return {name: axes[0] for name, axes in found.items() if len(axes) == 1}
+
+
 def roles(inputs: Mapping[str, InputSpec]) -> dict[str, Role]:
     """Return what each dynamic dimension of the inputs is."""
     leading = {spec.shape[0] for spec in inputs.values() if spec.shape}

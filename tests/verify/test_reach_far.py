@@ -125,6 +125,16 @@ class Tired(Base):
         load = load + x.abs().mean(1)
         down = 1.0 - 0.5 * (load > 60).float() if not self.wrong else torch.ones_like(load)
         return torch.tanh(x) * down[:, None], load
+
+class Ring(Base):
+    """Keeps the last of what it was given in a ring, where the first place comes after the last one."""
+    outputs = ["y", "held_out", "at_out"]
+    def forward(self, x, held, at):
+        place = at % 24 if not self.wrong else torch.where(at > 24, (at - 1) % 24, at.clamp(max=23))
+        here = nn.functional.one_hot(place, 24).float()
+        held = held * (1 - here) + here * x
+        return held.mean(1), held, at + 1
+
 class Couples(Base):
     """Makes two choices, of which one of each are hardly ever made together."""
     def __init__(self):
@@ -150,6 +160,9 @@ INPUTS = {
     "Routed": '{x: "float32[batch, 16]"}',
     "Tired": '{x: "float32[batch, 5]", load: "float32[batch]"}, outputs: [y, load_out], '
     "steps: {count: 6, carry: {load: load_out}}",
+    "Ring": '{x: "float32[batch, 1]", held: "float32[batch, 24]", '
+    "at: {dtype: int64, shape: [batch], range: [0, 0]}}, outputs: [y, held_out, at_out], "
+    "steps: {count: 4, carry: {held: held_out, at: at_out}}",
     "Couples": '{x: "float32[batch, 12]"}',
 }
 
@@ -172,6 +185,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         ("buckets", "values"),
         ("routed", "topk"),
         ("tired", "onwards"),
+        ("ring", "onwards"),
         ("couples", "argmax"),
     ],
 )

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.manifest.roles import names_batch, roles
+from onnx_gate.manifest.roles import batch_axes, batches
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
@@ -34,18 +34,13 @@ class DrawnInputs:
 
     @cached_property
     def batch(self) -> frozenset[str]:
-        """The dimensions that are a batch's; where time comes first, the one that is called so."""
-        found = frozenset(d for d, role in roles(self.spec.inputs).items() if role == "batch")
-        return frozenset(filter(names_batch, found)) or found
+        """The dimensions that are a batch's."""
+        return batches(self.spec.inputs)
 
     @cached_property
     def axes(self) -> Mapping[str, int]:
-        """The axis of each input that is the batch's: the one of a few, as a square's are none."""
-        found = {
-            name: [axis for axis, dim in enumerate(each.shape) if dim in self.batch]
-            for name, each in self.spec.inputs.items()
-        }
-        return {name: axes[0] for name, axes in found.items() if len(axes) == 1}
+        """The axis of each input that is the batch's."""
+        return batch_axes(self.spec.inputs)
 
     @cached_property
     def grows(self) -> bool:

@@ -111,12 +111,21 @@ class SizeSearch:
 
     def _onwards(self) -> Iterator[Case]:
         """Yield more calls in a row than the manifest asks for."""
-        steps = onwards(self.spec, self.watcher, self._numbers(), self.purse, OWED)
+        base = self._of_two_rows()
+        steps = onwards(self.spec, self.watcher, base, self._numbers(), self.purse, OWED)
         if steps:
-            made = self.drafts.case(
-                ("onwards", f"steps={steps}"), self.purse.base.arrays, self.purse.base.sizes
-            )
+            made = self.drafts.case(("onwards", f"steps={steps}"), base.arrays, base.sizes)
             yield replace(made, steps=steps)
+
+    def _of_two_rows(self) -> Case:
+        """Return the case that calls in a row begin with: the rows of a batch take turns."""
+        base = self.purse.base
+        two = {dim: 2 for dim in self.inputs.batch if base.sizes.get(dim) == 1}
+        if not two or not self.inputs.grows:
+            return base
+        sizes = {**base.sizes, **two}
+        drawn = self.inputs.draw({}, sizes, ("onwards",), None)
+        return self.drafts.case(("onwards",), drawn, sizes)
 
     def _at_sizes(self, name: str, sizes: Sizes, largest: int) -> Iterator[Case]:
         """Yield a case of some sizes, and beyond the ``largest`` tested ones one of equal elements."""
@@ -194,25 +203,30 @@ def further_steps(
 
 
 def onwards(
-    spec: ModelSpec, watcher: Watcher, numbers: Iterable[int], purse: Purse, least: float
+    spec: ModelSpec,
+    watcher: Watcher,
+    base: Case,
+    numbers: Iterable[int],
+    purse: Purse,
+    least: float,
 ) -> int:
-    """Return how many steps the purse's base is to begin, 0 where no more than the manifest's.
+    """Return how many steps ``base`` is to begin, 0 where no more than the manifest's.
 
     ``least`` are the seconds that it may take to where a number is named, or something is shown.
     """
     if spec.steps is None or not spec.by_rounding:
         return 0
     with purse.least(least):
-        shown = _showing(spec, watcher, purse)
+        shown = _showing(spec, watcher, base, purse)
     for number, seconds in further_steps(spec, {*numbers, shown}, least):
         with purse.least(seconds):
             if purse.takes(number * (SIDES + 1)):
-                found = steps_answered(spec, watcher.eager, purse.base, number)
+                found = steps_answered(spec, watcher.eager, base, number)
                 return found if found > spec.steps.count else 0
     return 0
 
 
-def _showing(spec: ModelSpec, watcher: Watcher, purse: Purse) -> int:
+def _showing(spec: ModelSpec, watcher: Watcher, base: Case, purse: Purse) -> int:
     """Return the last step at which a decision is on a side that none has shown, 0 where there is none.
 
     What is carried on may come to a limit after a hundred steps, and none of a few be near it.
@@ -225,7 +239,7 @@ def _showing(spec: ModelSpec, watcher: Watcher, purse: Purse) -> int:
         watch = Watch(watcher)
         return watcher.eager.run(arrays, mode=watch)
 
-    for number in islice(steps_of(spec, purse.base, ask), MAX_STEPS):
+    for number in islice(steps_of(spec, base, ask), MAX_STEPS):
         for site, seen in watch.seen.items():
             own = left.get(watcher.known_as(site), set())
             if own & seen.sides:

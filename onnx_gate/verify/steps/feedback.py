@@ -8,9 +8,11 @@ The rules, for the inputs of the next step:
   (``[batch, seq, vocab]`` becomes ``[batch, 1]`` or ``[batch]``), and all of it for an input of one
   axis;
 - what is *counted on* (``position_ids + 1``) is itself, and so much more;
-- everything else stays. Where its shape depends on a dimension that has another size now, what is
-  too long keeps its last positions, and what is too short is continued: masks (bool, or a range of
-  0 to 1) by ones, all else by the value nearest to zero that its range allows.
+- everything else has its rows in turn, each in the place of the next one: what is the same at every
+  call hides when it was written. A batch of one, and what has no batch, stays. Where its shape depends
+  on a dimension that has another size now, what is too long keeps its last positions, and what is too
+  short is continued: masks (bool, or a range of 0 to 1) by ones, all else by the value nearest to zero
+  that its range allows.
 
 Floating-point outputs come back on each side by themselves. Integers and bools, tokens above all,
 are decisions: a tie may fall either way, and everything after it is another sentence. So both sides
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +33,7 @@ from onnx_gate.findings import codes
 from onnx_gate.manifest import Feed, InputSpec, ModelSpec
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
 from onnx_gate.manifest.nesting import below
+from onnx_gate.manifest.roles import batch_axes
 from onnx_gate.manifest.steps import wholes
 from onnx_gate.runtimes.base import Array
 from onnx_gate.text import did_you_mean, quote
@@ -82,7 +86,7 @@ class Feedback:
         rest = {
             name: self._fitted(name, array + array.dtype.type(self.counted.get(name, 0)), sizes)
             if name in self.counted
-            else self._fitted(name, array, sizes)
+            else self._fitted(name, self._turned(name, array), sizes)
             for name, array in arrays.items()
             if name not in given
         }
@@ -115,6 +119,15 @@ class Feedback:
                         f"come back and {size} in {name}; give the two different names"
                     )
         return sizes
+
+    def _turned(self, name: str, array: Array) -> Array:
+        """Return an input with its last row first."""
+        axis = self._axes.get(name)
+        return array if axis is None else np.roll(array, 1, axis)
+
+    @cached_property
+    def _axes(self) -> Mapping[str, int]:
+        return batch_axes(self.inputs)
 
     def _fitted(self, name: str, array: Array, sizes: Sizes) -> Array:
         """Return an input that nothing is given to, in the shape that it has at ``sizes``."""
