@@ -53,20 +53,23 @@ class Steered:
 
         What depends on no input is none of them.
         """
-        roots = [n for n in self.graph.inputs if alike(np.asarray(self.values[n]))]
+        found = set(self.alike(alike))
+        roots = [n for n in self.graph.inputs if n in found]
         behind = set(roots)
         for node in self.graph.nodes:
             if not behind.isdisjoint(node.inputs):
                 behind.update(node.outputs)
                 continue
-            for name in node.outputs:
-                value = self.values[name]
-                if self.graph.is_constant(name) or not isinstance(value, np.ndarray):
-                    continue
-                if alike(value):
-                    roots.append(name)
-                    behind.add(name)
+            new = [name for name in node.outputs if name in found]
+            roots += new
+            behind.update(new)
         return roots
+
+    def alike(self, alike: Callable[[Array], bool]) -> list[str]:
+        """Return the inputs, and the values made of them, that are ``alike``, in topological order."""
+        constant = self.graph.is_constant
+        arrays = ((n, v) for n, v in self.values.items() if isinstance(v, np.ndarray))
+        return [n for n, v in arrays if not constant(n) and alike(v)]
 
     def ends(self, names: Sequence[str]) -> Interval:
         """Return between which ends the graph proves that all of some values lie."""

@@ -16,7 +16,8 @@ def to_tensor(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
         tensor = torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     else:
-        tensor = torch.from_numpy(np.array(array, copy=True))
+        # ONNX Runtime's uint64 is C's other type of 64 bits, which equals NumPy's and is none of PyTorch's.
+        tensor = torch.from_numpy(array.astype(array.dtype.str))
     if dtype is not None and tensor.is_floating_point():
         tensor = tensor.to(dtype)
     return tensor

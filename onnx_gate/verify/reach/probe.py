@@ -17,7 +17,7 @@ import torch
 
 from onnx_gate.graph.steer import Steered
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.verify.reach.across import is_on, moved_across
 from onnx_gate.verify.reach.margins import ORDERINGS
 from onnx_gate.verify.reach.purse import Cost, measure
@@ -268,7 +268,11 @@ class _Bench:
         # What is the same everywhere says nothing of where it is, if there are others like it.
         if not here or (not told and (len(here) > 1 or len(roots) > 1)):
             raise Refusal("the value is not in the file")
-        self._behind, self._ends = steered.behind(here), steered.ends(here)
+        self._behind, self._ends = [steered.behind(here)], steered.ends(here)
+        # All false is many a truth: one that is made of another leads where PyTorch's does, if it is it.
+        truths = [] if told or operand.dtype != torch.bool else steered.alike(alike.of_array)
+        more = [name for name in truths if name not in here]
+        self._behind += [steered.behind([name]) for name in more]
         if told and self._difference(flipped) is not None:
             raise Refusal("it is another value")
 
@@ -309,14 +313,20 @@ class _Bench:
             _, outputs = self._put(value)
             if not _finite(outputs):
                 raise Refusal("not finite")
-        answers = self._behind(to_array(value))
-        pairs = [(o, np.asarray(answers[n])) for o, n in zip(outputs, self._order, strict=True)]
-        if all(self._worst(t, c) is None for t, c in pairs):
-            return None
-        others = list(self._others(value))
-        runs = [[other[n] for other in others] for n in range(len(pairs))]
-        found = (self._worst(t, c, r) for (t, c), r in zip(pairs, runs, strict=True))
-        return next((each for each in found if each is not None), None)
+        given, wanted, worst = to_array(value), range(len(outputs)), None
+        others: list[Sequence[Array]] = []
+        for behind in self._behind:
+            answers = behind(given)
+            pairs = [(o, np.asarray(answers[n])) for o, n in zip(outputs, self._order, strict=True)]
+            if all(self._worst(t, c) is None for t, c in pairs):
+                return None
+            others = others or list(self._others(value))
+            found = (self._worst(*pairs[n], [other[n] for other in others]) for n in wanted)
+            differs = next((each for each in found if each is not None), None)
+            if differs is None:
+                return None
+            worst = worst or differs
+        return worst
 
     def _worst(
         self, expected: Array, actual: Array, others: Sequence[Array] = ()
@@ -342,7 +352,7 @@ def _tensor(array: Array, like: torch.Tensor) -> torch.Tensor:
         array = array.astype(np.float32)
     if array.shape != like.shape or array.dtype.kind not in "fiub":
         return torch.empty(0)
-    return torch.from_numpy(np.ascontiguousarray(array)) if array.ndim else torch.tensor(array)
+    return to_tensor(array)
 
 
 def _finite(outputs: Sequence[Array]) -> bool:
