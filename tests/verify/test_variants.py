@@ -307,6 +307,23 @@ def test_long_sums_may_be_added_one_after_the_other(shift: float) -> None:
     assert not verdict(reference, naive * np.float32(1 + 3e-3)).holds
 
 
+class Likelihood(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        p = x.sigmoid()
+        return F.binary_cross_entropy(p, torch.ones_like(p), reduction="none").mean(1)
+
+
+def test_a_probability_may_be_held_at_the_end_that_it_is_next_to() -> None:
+    """ONNX Runtime's sigmoid of -17 is exactly 0, and its logarithm is held at -100 then."""
+    near = np.linspace(-17.3, -16.5, 64, dtype=np.float32)[None]
+    reference = reference_of(Likelihood(), x=near)
+    p = 1 / (1 + np.exp(-near.astype(np.float64)))
+    held = np.where(p > 5e-8, -np.log(p), 100.0)
+    assert verdict(reference, held.mean(1).astype(np.float32)).holds
+    reference = reference_of(Likelihood(), x=near / 2)
+    assert not verdict(reference, reference.outputs.arrays[0] * np.float32(1.0001)).holds
+
+
 def test_no_variant_is_made_where_nothing_diverges() -> None:
     reference = reference_of(Attention(), x=floats(2, 5, 9), mask=masks(5))
     assert verdict(reference, reference.outputs.arrays[0].copy()).holds

@@ -49,6 +49,11 @@ class Mover:
         self._side = 1 - seed % 2 * 2
         self._operands: Sequence[torch.Tensor] = ()
 
+    @property
+    def holds(self) -> bool:
+        """Whether what is beyond an end is there, as who flushes has it: for every second seed."""
+        return self._side > 0
+
     def made_of(self, operands: Sequence[torch.Tensor]) -> Mover:
         """Return the same for results that are made of ``operands``, element by element."""
         # What ``copy`` does takes longer than most small tensors are moved in.
@@ -116,7 +121,7 @@ class Mover:
         size, least = tensor.abs(), torch.finfo(tensor.dtype).tiny
         if size.aminmax().min >= least:
             return
-        if self._side < 0:
+        if not self.holds:
             self._step(tensor, keep)
             return
         low = size < least if keep is None else (size < least) & ~keep

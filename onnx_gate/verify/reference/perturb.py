@@ -149,7 +149,7 @@ class MovedRounding(OperatorMode):
                     keep = held if keep is None else keep | held
                 _move(noise, leaf, model, given, keep, tail=not place)
                 if not place:
-                    model.reflect(leaf)
+                    model.keep_inside(leaf, held=self._noise.holds)
 
     def normalise(self, name: str, given: Mapping[str, Any], result: Any) -> None:
         """Move the statistics that a normalisation has used, where it has made its own."""

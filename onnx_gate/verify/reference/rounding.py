@@ -90,18 +90,21 @@ class Model:
             return None
         return operands.sums(given["self"], self.reduces(given))
 
-    def reflect(self, result: torch.Tensor) -> None:
-        """Have what was moved beyond the bounds stay as far inside of them, in place.
+    def keep_inside(self, result: torch.Tensor, *, held: bool) -> None:
+        """Have what was moved beyond the bounds stay as far inside of them, or be ``held`` there, in place.
 
-        A probability below 0 has no logarithm, and no run in which there is one would tell anything.
+        A probability below 0 has no logarithm, and no run in which there is one would tell anything. One
+        of exactly 0 is what ONNX Runtime's sigmoid makes of -17, where PyTorch's makes 4e-8.
         """
         low, high = self.bounds
-        ends = result.aminmax() if math.isfinite(low) or math.isfinite(high) else None
+        if not (math.isfinite(low) or math.isfinite(high)):
+            return
+        ends = result.aminmax()
         # Where there is a NaN it is both ends.
-        if ends is not None and not bool(ends.min >= low):
-            result.copy_(torch.where(result < low, 2 * low - result, result))
-        if ends is not None and not bool(ends.max <= high):
-            result.copy_(torch.where(result > high, 2 * high - result, result))
+        if bool(ends.min >= low and ends.max <= high):
+            return
+        for end, beyond in ((low, result < low), (high, result > high)):
+            result.copy_(torch.where(beyond, end if held else 2 * end - result, result))
 
     def back_inside(self, given: Given, result: torch.Tensor) -> torch.Tensor | None:
         """Return the operand with what moves have carried out of the domain as far inside of it.
