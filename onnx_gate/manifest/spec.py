@@ -16,7 +16,7 @@ from onnx_gate.manifest.values.exports import EXPORTERS, ExportSpec
 from onnx_gate.manifest.values.inputs import InputSpec
 from onnx_gate.manifest.values.runtimes import RuntimeSpec
 from onnx_gate.manifest.values.steps import StepsSpec
-from onnx_gate.manifest.values.suites import Suite
+from onnx_gate.manifest.values.suites import EdgesSuite, RandomSuite, Suite
 from onnx_gate.manifest.values.targets import Target
 from onnx_gate.manifest.values.tolerances import Tolerance
 from onnx_gate.manifest.values.waivers import Waiver
@@ -93,6 +93,12 @@ class ModelSpec:
         """Whether one of PyTorch's own exporters makes the file in the run, of the module itself."""
         made = self.onnx is None and self.reference is None
         return made and self.export.exporter in EXPORTERS
+
+    @property
+    def draws_all(self) -> bool:
+        """Whether its suites draw all that they hold, row by row: other rows may need each other."""
+        suites = (*self.suites.values(), *self.given.values())
+        return all(isinstance(suite, RandomSuite | EdgesSuite) for suite in suites)
 
     @property
     def writer(self) -> str:

@@ -8,8 +8,9 @@ for as a rule.
 The invariant: nobody can tell from a result that there was a fork. It has the same threads, hands over data
 alone, and nothing of a case that leaves a trace in the module: that one, and those after it, are the
 process's own. Nor where the module, once it has answered, answers otherwise than at first: what it keeps
-elsewhere has to be seen there. Whatever becomes of the fork costs what it would have told. Cost: the time
-of another core, and the memory of the module's runs beside that of the export.
+elsewhere has to be seen there. It acts on nothing that others see: a file, a process, shared memory.
+Whatever becomes of the fork costs what it would have told. Cost: the time of another core, and the memory
+of the module's runs beside that of the export.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from torch import nn
+
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.verify.afterwards import room_for_a_fork
 from onnx_gate.verify.asked import ToldCase, digest
@@ -28,6 +32,7 @@ from onnx_gate.verify.determinism import Before
 from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.judge.judgement import is_floating
+from onnx_gate.verify.judge.noise import AGAIN
 from onnx_gate.verify.prepare import Prepared, focus_of
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reach.watcher import Watcher
@@ -52,7 +57,8 @@ def asked_ahead(
 ) -> Iterator[Callable[[], list[ToldCase]]]:
     """Ask the module while the body exports it; yield what returns, afterwards, what was told."""
     idle = context.threads > 1 and sys.platform == "linux" and spec.exported_here
-    if not idle or prepared.call.leaves_a_trace or not room_for_a_fork(spec, _MEMORY):
+    apart = idle and not prepared.call.leaves_a_trace and not _shares(prepared.eager.module)
+    if not apart or not room_for_a_fork(spec, _MEMORY):
         yield list
         return
 
@@ -62,6 +68,12 @@ def asked_ahead(
 
     with beside(ask) as told:
         yield lambda: _standing(told)
+
+
+def _shares(module: nn.Module) -> bool:
+    """Return whether a fork would change what its parent has: tensors, or a lock that it is ended with."""
+    shared = (each.is_shared() for _, each in state.tensors(module) if each.device.type == "cpu")
+    return "multiprocessing.synchronize" in sys.modules or any(shared)
 
 
 def _standing(told: Sequence[ToldCase | None]) -> list[ToldCase]:
@@ -85,7 +97,7 @@ def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> N
             break
         reference = CaseReference(eager, float64, case.arrays, outputs, tape=watcher.recorded())
         if spec.by_rounding and any(is_floating(each.dtype) for each in outputs.arrays):
-            reference.replayed(FEW)
+            reference.replayed(AGAIN[-1])  # who needs one more has no tape to go on with
             if not case.edge and not resolved:
                 reference.rounding(FEW)
                 resolved = True

@@ -25,6 +25,24 @@ from onnx_gate.workers import child, process
 _SOFT = 1
 # The niceness at which a process has what others leave of the cores.
 _LEAST = 19
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+# Python's audit events of what others see.
+_ACTS = frozenset(
+    {
+        child.LOOKED,
+        *("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate"),
+        *(
+            "os.fork",
+            "os.forkpty",
+            "os.posix_spawn",
+            "os.exec",
+            "os.system",
+            "os.kill",
+            "os.putenv",
+        ),
+        *("fcntl.flock", "fcntl.lockf", "sqlite3.connect"),
+    }
+)
 
 
 class Trouble(str):
@@ -113,7 +131,7 @@ def beside(work: Callable[[Callable[[object], None]], object]) -> Iterator[list[
     Yields a list, which afterwards has what the fork has told by the end of the body, whole objects in
     order (as pickles, in memory). The fork is ended then, whatever it does, and nothing that becomes of it
     is an error here. It ends by itself where it would look at what this process has not, whose record of
-    that it has no part in.
+    that it has no part in, or would change what others see.
     """
     told: list[Any] = []
     parent = os.getpid()
@@ -148,11 +166,18 @@ def _tell(work: Callable[[Callable[[object], None]], object], file: IO[bytes], p
         gc.freeze()
         process.die_with_parent(parent)
         os.nice(_LEAST)
-        sys.addaudithook(lambda event, _: os._exit(0) if event == child.LOOKED else None)
+        sys.addaudithook(_end_where_it_acts)
         work(tell)
     except BaseException:
         traceback.print_exc()
     finally:
+        os._exit(0)
+
+
+def _end_where_it_acts(event: str, arguments: tuple[Any, ...]) -> None:
+    """End the process where it looks at something new, or changes what others see."""
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
+    if writes or event in _ACTS or event.startswith(("socket.", "subprocess.")):
         os._exit(0)
 
 

@@ -6,6 +6,7 @@ import gc
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -151,3 +152,26 @@ def test_nothing_that_becomes_of_a_fork_beside_is_an_error() -> None:
         raise KeyError
     states = [each.status() for each in psutil.Process().children()]
     assert psutil.STATUS_ZOMBIE not in states
+
+
+@pytest.mark.parametrize("name", ["write", "remove", "start"])
+def test_a_fork_beside_ends_where_it_would_change_what_others_see(
+    tmp_path: Path, name: str
+) -> None:
+    there = tmp_path / "there"
+    there.write_text("as it was")
+    acts: dict[str, Callable[[], object]] = {
+        "write": lambda: there.open("a").write("and more"),
+        "remove": there.unlink,
+        "start": lambda: subprocess.run(["rm", there], check=True),
+    }
+
+    def work(tell: Callable[[object], None]) -> None:
+        tell(there.read_text())
+        acts[name]()
+        tell("after")
+
+    with beside(work) as told:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    assert told == ["as it was"]
+    assert there.read_text() == "as it was"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import Feed, InputSpec, ModelSpec, StepsSpec, Tolerance
+from onnx_gate.manifest import Feed, GeneratorSuite, InputSpec, ModelSpec, StepsSpec, Tolerance
 from onnx_gate.report.model import Check, Metrics
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.cases import Case
@@ -78,6 +78,18 @@ def test_a_decoder_goes_on_from_its_prompt() -> None:
     mine = feedback.mine(arrays, [np.full_like(each, 3) for each in _outputs(2, 3)])
     assert mine["ids"] is arrays["ids"]
     assert mine["past.0.key"].max() == 3
+
+
+def test_rows_take_turns_where_the_gate_has_drawn_them() -> None:
+    """Others may need their order: lengths that are sorted, offsets that begin at 0."""
+    inputs = {"x": InputSpec("float32", ("batch", 2)), "held": InputSpec("float32", ("batch", 2))}
+    drawn = ModelSpec("m", "m.py:m", inputs, steps=StepsSpec(8, carry={"held": "held_out"}))
+    given = replace(drawn, suites={"own": GeneratorSuite("m.py:rows")})
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for spec, rows in ((drawn, [2, 0, 1]), (given, [0, 1, 2])):
+        after, _ = feedback_of(spec, ("held_out",)).after({"x": x, "held": x}, (-x,), {"batch": 3})
+        np.testing.assert_array_equal(after["x"], x[rows])
+        np.testing.assert_array_equal(after["held"], -x)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class SizeSearch:
         """Return the case that calls in a row begin with: the rows of a batch take turns."""
         base = self.purse.base
         two = {dim: 2 for dim in self.inputs.batch if base.sizes.get(dim) == 1}
-        if not two or not self.inputs.grows:
+        if not two or not self.inputs.grows or not self.spec.draws_all:
             return base
         sizes = {**base.sizes, **two}
         drawn = self.inputs.draw({}, sizes, ("onwards",), None)

@@ -8,8 +8,9 @@ The rules, for the inputs of the next step:
   (``[batch, seq, vocab]`` becomes ``[batch, 1]`` or ``[batch]``), and all of it for an input of one
   axis;
 - what is *counted on* (``position_ids + 1``) is itself, and so much more;
-- everything else has its rows in turn, each in the place of the next one: what is the same at every
-  call hides when it was written. A batch of one, and what has no batch, stays. Where its shape depends
+- everything else has its rows in turn, each in the place of the next one, where all that the suites
+  hold is drawn: what is the same at every call hides when it was written. A batch of one, and what has
+  no batch, stays. Where its shape depends
   on a dimension that has another size now, what is too long keeps its last positions, and what is too
   short is continued: masks (bool, or a range of 0 to 1) by ones, all else by the value nearest to zero
   that its range allows.
@@ -55,12 +56,16 @@ class Link:
 
 @dataclass(frozen=True)
 class Feedback:
-    """How ``count`` calls of a model hang together; ``counted`` is what is added to an input."""
+    """How ``count`` calls of a model hang together; ``counted`` is what is added to an input.
+
+    With ``turns`` the rows of what nothing is given to take turns.
+    """
 
     count: int
     links: tuple[Link, ...]
     counted: Mapping[str, int]
     inputs: Mapping[str, InputSpec]
+    turns: bool = True
 
     @property
     def own(self) -> tuple[Link, ...]:
@@ -122,7 +127,7 @@ class Feedback:
 
     def _turned(self, name: str, array: Array) -> Array:
         """Return an input with its last row first."""
-        axis = self._axes.get(name)
+        axis = self._axes.get(name) if self.turns else None
         return array if axis is None else np.roll(array, 1, axis)
 
     @cached_property
@@ -166,7 +171,7 @@ def feedback_of(spec: ModelSpec, outputs: Sequence[str], count: int = 0) -> Feed
         if feed.add
         for each in below(name, spec.inputs)
     }
-    return Feedback(count or spec.steps.count, tuple(links), counted, spec.inputs)
+    return Feedback(count or spec.steps.count, tuple(links), counted, spec.inputs, spec.draws_all)
 
 
 def chosen(output: Array, rank: int) -> Array | None:
