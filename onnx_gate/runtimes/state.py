@@ -130,6 +130,11 @@ def address(tensor: torch.Tensor) -> int:
     return _attempt(lambda: tensor.untyped_storage().data_ptr() if tensor.numel() else 0, 0)
 
 
+def is_shared(tensor: torch.Tensor) -> bool:
+    """Return whether the values of a tensor lie where other processes write to them, too."""
+    return tensor.device.type == "cpu" and _attempt(tensor.is_shared, False)
+
+
 def small_values(tensor: torch.Tensor, limit: int) -> Array | None:
     """Return a flat copy of at most ``limit`` elements' values, ``None`` where there are more.
 

@@ -30,7 +30,7 @@ from onnx_gate.verify.asked import ToldCase, digest
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import Before
 from onnx_gate.verify.experience import KEPT_BYTES
-from onnx_gate.verify.inputs.cases import cases
+from onnx_gate.verify.inputs.cases import cases, kind_of, suite_reader
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import AGAIN
 from onnx_gate.verify.prepare import Prepared, focus_of
@@ -66,14 +66,17 @@ def asked_ahead(
         with suppress(GateError):  # a suite that cannot be read, which the process says itself
             _ask(spec, context, prepared, tell)
 
+    with suppress(GateError):  # what suites are is looked up in files, once
+        for suite in cases(spec, prepared.sizes, context.workspace).suites.values():
+            suite_reader(kind_of(suite))
     with beside(ask) as told:
         yield lambda: _standing(told)
 
 
 def _shares(module: nn.Module) -> bool:
     """Return whether a fork would change what its parent has: tensors, or a lock that it is ended with."""
-    shared = (each.is_shared() for _, each in state.tensors(module) if each.device.type == "cpu")
-    return "multiprocessing.synchronize" in sys.modules or any(shared)
+    shared = any(state.is_shared(each) for _, each in state.tensors(module))
+    return shared or "multiprocessing.synchronize" in sys.modules
 
 
 def _standing(told: Sequence[ToldCase | None]) -> list[ToldCase]:

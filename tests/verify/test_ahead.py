@@ -130,7 +130,7 @@ def facts(model: ModelResult) -> dict[str, Any]:
 
 
 def test_a_result_is_the_same_to_the_bit(tmp_path: Path) -> None:
-    ahead = verified(tmp_path, "Net")
+    ahead = verified(tmp_path, "Net", "", "--cache", "cache")
     alone = verified(tmp_path, "Net", WITHOUT)
     assert facts(ahead) == facts(alone)
     assert ahead.verdict == "pass"
