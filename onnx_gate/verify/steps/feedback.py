@@ -10,10 +10,9 @@ The rules, for the inputs of the next step:
 - what is *counted on* (``position_ids + 1``) is itself, and so much more;
 - everything else has its rows in turn, each in the place of the next one, where all that the suites
   hold is drawn: what is the same at every call hides when it was written. A batch of one, and what has
-  no batch, stays. Where its shape depends
-  on a dimension that has another size now, what is too long keeps its last positions, and what is too
-  short is continued: masks (bool, or a range of 0 to 1) by ones, all else by the value nearest to zero
-  that its range allows.
+  no batch, stays. Where its shape depends on a dimension that has another size now, what is too long
+  keeps its last positions, and what is too short is continued: masks (bool, or a range of 0 to 1) by
+  ones, all else by the value nearest to zero that its range allows.
 
 Floating-point outputs come back on each side by themselves. Integers and bools, tokens above all,
 are decisions: a tie may fall either way, and everything after it is another sentence. So both sides
