@@ -34,7 +34,7 @@ from onnx_gate.verify.inputs.cases import cases, kind_of, suite_reader
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import AGAIN
 from onnx_gate.verify.prepare import Prepared, focus_of
-from onnx_gate.verify.reach.explore import Explorer
+from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.answers import FEW
 from onnx_gate.verify.reference.float64 import Float64Reference
@@ -89,7 +89,7 @@ def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> N
     """Ask about each case as the process itself does, until one is refused or leaves a trace."""
     eager = prepared.eager
     watcher, float64 = Watcher(eager), Float64Reference(eager)
-    Explorer(spec, watcher)  # has the watcher keep the rows of batches that it wants
+    watcher.axes = DrawnInputs(spec).row_axes
     before, resolved, size = Before(eager.module), False, 0
     focus = focus_of(eager, spec, prepared.sizes)
     made = cases(spec, prepared.sizes, context.workspace, context.patterns, focus=focus)

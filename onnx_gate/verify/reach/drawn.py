@@ -42,6 +42,11 @@ class DrawnInputs:
         """The axis of each input that is the batch's."""
         return batch_axes(self.spec.inputs)
 
+    @property
+    def row_axes(self) -> Mapping[str, int]:
+        """The axis along which rows lie that can be given among others, none where they cannot."""
+        return self.axes if self.grows else {}
+
     @cached_property
     def grows(self) -> bool:
         """Whether there is a batch, and every input can be drawn at any size of it."""

@@ -81,7 +81,7 @@ class Explorer:
     _before: frozenset[DecisionSite] | None = None
 
     def __post_init__(self) -> None:
-        self.watcher.axes = self._inputs.axes if self._inputs.grows else {}
+        self.watcher.axes = self._inputs.row_axes
 
     @cached_property
     def _inputs(self) -> DrawnInputs:
