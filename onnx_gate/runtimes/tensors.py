@@ -17,7 +17,7 @@ def to_tensor(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
         tensor = torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     else:
         # ONNX Runtime's uint64 is C's other type of 64 bits, which equals NumPy's and is none of PyTorch's.
-        tensor = torch.from_numpy(np.array(array, dtype=array.dtype.str))
+        tensor = torch.from_numpy(np.asarray(array).astype(array.dtype.str))
     if dtype is not None and tensor.is_floating_point():
         tensor = tensor.to(dtype)
     return tensor
