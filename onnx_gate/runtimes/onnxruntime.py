@@ -26,6 +26,9 @@ from onnx_gate.runtimes.providers import CPU, NVIDIA, elsewhere, settings, short
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """The option of a session that says where the external data of a model lie."""
 
+PREPACKING_OFF = "session.disable_prepacking"
+"""The option of a session with which weights stay as they are stored, and are packed in every run."""
+
 # What providers keep from one run to the next, which is no part of the report.
 _CACHES = Path.home() / ".cache" / "onnx-gate"
 _LEVELS = {

@@ -223,7 +223,7 @@ class Checker(Comparer[CaseReference]):
 
     def try_again(self, case: Case) -> tuple[Check, ...]:
         """Return the checks of a case of advice on the first runtime that runs."""
-        with self._sessions(self._first_that_runs()) as sessions:
+        with self._sessions(self._first_that_runs(), few=True) as sessions:
             return tuple(self._case(case, self._module.ask(case), sessions))
 
     def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
@@ -261,7 +261,7 @@ class Checker(Comparer[CaseReference]):
         """
         checks: list[Check] = []
         left_out = []
-        with self._sessions(self._first_that_runs()) as sessions:
+        with self._sessions(self._first_that_runs(), few=True) as sessions:
             for case in self._cases(self.setting.patterns, advice=True):
                 if deadline.passed():
                     left_out.append(case.id)
@@ -296,10 +296,10 @@ class Checker(Comparer[CaseReference]):
     def _focus(self) -> Sizes:
         return focus_of(self.setting.eager, self.setting.spec, self.setting.example)
 
-    def _sessions(self, runtimes: Sequence[RuntimeSpec]) -> Sessions:
-        setting = self.setting
+    def _sessions(self, runtimes: Sequence[RuntimeSpec], *, few: bool = False) -> Sessions:
+        setting, clock = self.setting, self.tally.clock
         return Sessions(
-            setting.path, runtimes, setting.threads, self.tally.clock, loading=setting.loading
+            setting.path, runtimes, setting.threads, clock, loading=setting.loading, few=few
         )
 
     def _first_that_runs(self) -> tuple[RuntimeSpec, ...]:
@@ -312,7 +312,7 @@ class Checker(Comparer[CaseReference]):
         """Run one case with the optimisations off: some faults show at one level only."""
         asked = asked or self._module.ask(case)
         try:
-            with self._sessions((plain,)) as sessions:
+            with self._sessions((plain,), few=True) as sessions:
                 return list(self._case(replace(case, expected={}), asked, sessions))
         except GateError as error:
             self.tally.findings.append(

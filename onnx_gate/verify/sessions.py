@@ -18,7 +18,7 @@ from onnx_gate.known import of_error
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import ModelError, RuntimeResult
 from onnx_gate.runtimes.base import Array, Refusal, Session
-from onnx_gate.runtimes.onnxruntime import WEIGHTS_FOLDER
+from onnx_gate.runtimes.onnxruntime import PREPACKING_OFF, WEIGHTS_FOLDER
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.loading import UNHEARD, Loading
 from onnx_gate.verify.stopwatch import Clock
@@ -32,7 +32,8 @@ class Sessions(dict[str, Session]):
     ``failures`` has the runtimes that cannot be judged, or not any more, with their errors; the
     others go on. ``seconds`` is what each took, and ``findings`` what each says of itself. ``weights`` is
     the folder of the file's external data where that is not beside it, which ONNX Runtime and ``half``
-    alone heed.
+    alone heed. With ``few`` cases weights are not packed for ONNX Runtime's kernels, which takes longer
+    than to run these, and the weights' own memory once more.
     """
 
     def __init__(
@@ -43,11 +44,14 @@ class Sessions(dict[str, Session]):
         clock: Clock,
         weights: Path | None = None,
         loading: Loading = UNHEARD,
+        *,
+        few: bool = False,
     ) -> None:
         super().__init__()
         self._loading = loading
         self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
         self._options = {} if weights is None else {WEIGHTS_FOLDER: str(weights)}
+        self._options |= {PREPACKING_OFF: "1"} if few else {}
         self._clock = clock
         self.failures: dict[str, GateError] = {}
         self.seconds: dict[str, float] = {}

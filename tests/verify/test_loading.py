@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper
 
@@ -58,3 +60,29 @@ def test_a_kernel_that_is_missing_once_it_is_run_is_missing(tmp_path: Path) -> N
     assert failed.error is not None
     assert failed.error.code == "OG202"
     assert failed.error.message == "onnxruntime: it has no kernel for GRU in float64"
+
+
+def test_for_few_cases_weights_stay_where_the_file_has_them(tmp_path: Path) -> None:
+    """Packed for kernels they take their own memory once more, and longer than a few runs."""
+    side = 2048
+    weights = np.full((side, side), 0.5, np.float32)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", side]) for name in "xy"]
+    stored = onnx.numpy_helper.from_array(weights, "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [stored]
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    path = tmp_path / "m.onnx"
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    onnx.save(model, str(path), save_as_external_data=True, location="m.data")
+    spec, process, took = RuntimeSpec("onnxruntime"), psutil.Process(), []
+    with ExitStack() as opened:  # all stay open: what one has given back would be the next one's
+        for few in (False, False, True):
+            before = process.memory_info().rss
+            sessions = opened.enter_context(Sessions(path, [spec], 1, Clock(), few=few))
+            took.append(process.memory_info().rss - before)
+            answers, _ = sessions.ask(spec.label, {"x": np.ones((1, side), np.float32)}, {"x": "x"})
+            assert answers is not None
+            assert (answers[0] == side / 2).all()
+    _, packed, mapped = took
+    assert mapped < weights.nbytes / 2 < packed
