@@ -6,7 +6,9 @@ result stands.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -26,7 +28,7 @@ from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.probing import probed_as_data, skipped
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.subject import NO_CAUSE
-from onnx_gate.workers.forked import SharedLine, run_forked
+from onnx_gate.workers.forked import Fork, SharedLine, Trouble, run_forked
 
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
 
@@ -93,11 +95,55 @@ def explained(
     )
 
 
+class AdvisoryCases:
+    """The advisory cases of a model, each tried in a fork: an empty batch can abort ONNX Runtime.
+
+    Where a core is idle that is ``beside`` the model's own cases. What it comes to is the same: what the
+    fork has no answer to is tried once more, as where no core is idle.
+    """
+
+    def __init__(self, checker: Checker, *, beside: bool) -> None:
+        """Begin with those that are tried beside others."""
+        self._checker = checker
+        self._begun, self._until = SharedLine(), SharedLine()
+        self._fork: Fork | None = None
+        if beside:
+            with suppress(OSError):
+                self._fork = Fork(self._work, beside=True)
+
+    def _work(self) -> dict[str, Any]:
+        return self._checker.alone().advice_as_data(self._late, self._begun.write)
+
+    def _late(self) -> bool:
+        until = self._until.read()
+        return bool(until) and time.monotonic() > float(until)
+
+    def answer(self, seconds: float) -> tuple[dict[str, Any], Trouble, str]:
+        """Return what they have come to as JSON data, and why not and at which case, in so many seconds."""
+        failed = any(each.error is not None for each in self._checker.tally.runtimes)
+        if self._fork is not None and not failed:
+            self._until.write(str(time.monotonic() + seconds / 2))
+            advice, trouble = self._fork.answer(seconds)
+            print("TROUBLE", repr(trouble))
+            if not trouble:
+                return advice, trouble, ""
+        self.end()
+        self._begun.write("")
+        self._until.write(str(time.monotonic() + seconds / 2))
+        advice, trouble = run_forked(self._work, seconds)
+        return advice, trouble, self._begun.read()
+
+    def end(self) -> None:
+        """End what is still at work."""
+        if self._fork is not None:
+            self._fork.end()
+
+
 def advised(
     spec: ModelSpec,
     context: Context,
     result: ModelResult,
-    checker: Checker,
+    cases: AdvisoryCases,
     progress: Progress,
     own: float,
 ) -> ModelResult:
@@ -112,16 +158,11 @@ def advised(
     seconds = max(
         _LEAST_ADVICE_SECONDS, min(_ADVICE_SHARE * own, _ADVICE_SECONDS, spec.timeout / 4)
     )
-    begun = SharedLine()
     with progress.stage("advice"):
-        # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
-        advice, trouble = run_forked(
-            lambda: checker.alone().advice_as_data(Deadline(seconds / 2), begun.write), seconds
-        )
+        advice, trouble, case = cases.answer(seconds)
     checks = tuple(Check.model_validate(check) for check in advice.get("checks", ()))
     findings = tuple(Finding.model_validate(finding) for finding in advice.get("findings", ()))
     if trouble:
-        case = begun.read()
         which = f"the advisory case {case}" if case else "an advisory case"
         findings = (
             codes.OG406.finding(

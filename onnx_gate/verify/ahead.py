@@ -39,7 +39,7 @@ from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.answers import FEW
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
-from onnx_gate.workers.forked import beside
+from onnx_gate.workers import forked
 
 # What is told of a case, or that all that was told so far stands.
 Tell = Callable[[ToldCase | None], None]
@@ -53,12 +53,13 @@ _MOST_BYTES = 4 * KEPT_BYTES
 
 @contextmanager
 def asked_ahead(
-    spec: ModelSpec, context: Context, prepared: Prepared
+    spec: ModelSpec, context: Context, prepared: Prepared, *, beside: bool
 ) -> Iterator[Callable[[], list[ToldCase]]]:
-    """Ask the module while the body exports it; yield what returns, afterwards, what was told."""
-    idle = context.threads > 1 and sys.platform == "linux" and spec.exported_here
-    apart = idle and not prepared.call.leaves_a_trace and not _shares(prepared.eager.module)
-    if not apart or not room_for_a_fork(spec, _MEMORY):
+    """Ask the module while the body exports it; yield what returns, afterwards, what was told.
+
+    Nothing is, where no fork may be ``beside`` this process.
+    """
+    if not beside or not spec.exported_here or prepared.call.leaves_a_trace:
         yield list
         return
 
@@ -69,8 +70,14 @@ def asked_ahead(
     with suppress(GateError):  # what suites are is looked up in files, once
         for suite in cases(spec, prepared.sizes, context.workspace).suites.values():
             suite_reader(kind_of(suite))
-    with beside(ask) as told:
+    with forked.beside(ask) as told:
         yield lambda: _standing(told)
+
+
+def may_fork_beside(spec: ModelSpec, context: Context, module: nn.Module) -> bool:
+    """Return whether a core is idle, and a fork has room and can do no harm beside this process."""
+    idle = context.threads > 1 and sys.platform == "linux"
+    return idle and not _shares(module) and room_for_a_fork(spec, _MEMORY)
 
 
 def _shares(module: nn.Module) -> bool:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
@@ -253,17 +252,20 @@ class Checker(Comparer[CaseReference]):
                     return case, index, runtime
         return None
 
-    def advice_as_data(self, deadline: Deadline, begin: Callable[[str], None]) -> dict[str, Any]:
+    def advice_as_data(
+        self, late: Callable[[], bool], begin: Callable[[str], None]
+    ) -> dict[str, Any]:
         """Try what many correct models promise nothing about; nothing here fails a model.
 
-        ``begin`` is told which case is begun, and none is once the time is over. Returns
-        ``{"checks": [...], "findings": [...]}`` as JSON data.
+        ``begin`` is told which case is begun, and none is once it is ``late``. Returns
+        ``{"checks": [...], "findings": [...]}`` as JSON data, whatever other cases have come to.
         """
+        self.tally.refused.clear()
         checks: list[Check] = []
         left_out = []
         with self._sessions(self._first_that_runs(), few=True) as sessions:
             for case in self._cases(self.setting.patterns, advice=True):
-                if deadline.passed():
+                if late():
                     left_out.append(case.id)
                 else:
                     begin(case.id)

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.half import HALF, Range
 from onnx_gate.verify import left_out
 from onnx_gate.verify.afterwards import (
+    AdvisoryCases,
     Explain,
     advised,
     explained,
@@ -29,7 +31,7 @@ from onnx_gate.verify.afterwards import (
     room_for_a_fork,
     too_large,
 )
-from onnx_gate.verify.ahead import asked_ahead
+from onnx_gate.verify.ahead import asked_ahead, may_fork_beside
 from onnx_gate.verify.alike import alike_weights
 from onnx_gate.verify.asked import Ahead
 from onnx_gate.verify.baked import baked_size
@@ -100,39 +102,41 @@ def verify(
     progress = Progress(emit)
     if start is not None:
         progress.took("start", start)
-    try:
-        spec = with_file_inputs(spec, context.workspace)
-        if in_blocks(spec, context.workspace):
-            if follow is not None:
-                raise codes.OG434.error(
-                    f"models.{spec.name}: an audit, and answers for another machine, take the whole model; "
-                    "write verify: whole, and memory for it"
-                )
-            return _by_blocks(spec, replace(context, reuse=False), progress, locate)
-        result, checker, exported = _verify(spec, context, progress)
-    except GateError as error:
-        if not context.reuse:
-            tracebacks.report(error, emit)
-            return _failed(spec, context, progress, error)
-        result = None
-    if result is None or (context.reuse and result.verdict != "pass"):
-        # Whatever is wrong shall be said of an export of now, with all that is known of it.
-        delete_export(context.folder)
-        lost = (start or 0.0) + time.monotonic() - began
-        return verify(spec, replace(context, reuse=False), emit, explain, lost, follow, locate)
-    if result.error is not None:
-        print(f"{result.error.kind}: {result.error.message}", file=sys.stderr)
-    own = (start or 0.0) + time.monotonic() - began
-    if follow is not None:
-        with progress.stage("audit" if context.audit is not None else "answers"):
-            result = follow(result, checker, exported, emit)
-        checker.tally.answered.clear()  # as large as all inputs and outputs together
-        result = result.model_copy(update={"stages": tuple(progress.stages)})
-    if not room_for_a_fork(spec):
-        result = too_large(spec, result) if explain is not None else result
-        return _decided(spec, context, result)
-    if not context.patterns and not spec.suites:
-        result = advised(spec, context, result, checker, progress, own)
+    with ExitStack() as forks:
+        try:
+            spec = with_file_inputs(spec, context.workspace)
+            if in_blocks(spec, context.workspace):
+                if follow is not None:
+                    raise codes.OG434.error(
+                        f"models.{spec.name}: an audit, and answers for another machine, take the "
+                        "whole model; write verify: whole, and memory for it"
+                    )
+                return _by_blocks(spec, replace(context, reuse=False), progress, locate)
+            result, checker, exported, advisory = _verify(spec, context, progress, forks)
+        except GateError as error:
+            if not context.reuse:
+                tracebacks.report(error, emit)
+                return _failed(spec, context, progress, error)
+            result = None
+        if result is None or (context.reuse and result.verdict != "pass"):
+            # Whatever is wrong shall be said of an export of now, with all that is known of it.
+            forks.close()
+            delete_export(context.folder)
+            lost = (start or 0.0) + time.monotonic() - began
+            return verify(spec, replace(context, reuse=False), emit, explain, lost, follow, locate)
+        if result.error is not None:
+            print(f"{result.error.kind}: {result.error.message}", file=sys.stderr)
+        own = (start or 0.0) + time.monotonic() - began
+        if follow is not None:
+            with progress.stage("audit" if context.audit is not None else "answers"):
+                result = follow(result, checker, exported, emit)
+            checker.tally.answered.clear()  # as large as all inputs and outputs together
+            result = result.model_copy(update={"stages": tuple(progress.stages)})
+        if not room_for_a_fork(spec):
+            result = too_large(spec, result) if explain is not None else result
+            return _decided(spec, context, result)
+        if not context.patterns and not spec.suites:
+            result = advised(spec, context, result, advisory, progress, own)
     checker.explorer.opened = any(
         check.suite == REACHED and "rounding" in check.causes for check in result.checks
     )
@@ -179,8 +183,8 @@ def _decided(spec: ModelSpec, context: Context, result: ModelResult) -> ModelRes
 
 
 def _verify(
-    spec: ModelSpec, context: Context, progress: Progress
-) -> tuple[ModelResult, Checker, Exported]:
+    spec: ModelSpec, context: Context, progress: Progress, forks: ExitStack
+) -> tuple[ModelResult, Checker, Exported, AdvisoryCases]:
     began = time.monotonic()
     with progress.stage("build"):
         built = build(spec, context.workspace)
@@ -192,6 +196,8 @@ def _verify(
         prepared = prepare(spec, context, built.module)
         progress.findings += prepared.findings
         check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
+    # An export loads what makes locks between processes, which a module may have.
+    beside = may_fork_beside(spec, context, prepared.eager.module)
     ahead = Ahead()
     earlier = load_export(context.folder) if context.reuse else None
     if earlier is not None:
@@ -202,7 +208,7 @@ def _verify(
         progress.findings += inspected
     else:
         with progress.stage("export"):
-            with asked_ahead(spec, context, prepared) as told:
+            with asked_ahead(spec, context, prepared, beside=beside) as told:
                 exported, after = export_prepared(spec, context, prepared)
             progress.export = exported.info()
         changed, prepared = after.eager.module is not prepared.eager.module, after
@@ -242,6 +248,9 @@ def _verify(
     )
     checker.setting = replace(checker.setting, loading=loading)
     checker.explorer.weights = progress.weights
+    tries = context.advise and not context.patterns and not spec.suites
+    advisory = AdvisoryCases(checker, beside=beside and tries)
+    forks.callback(advisory.end)
     with progress.split("verify", checker.tally.clock):
         tally = checker.run(None if prepared.eager.left_out else ahead)
         with tally.clock.of("pytorch"):
@@ -283,7 +292,7 @@ def _verify(
             tuple(tally.experience),
         ),
     }
-    return result.model_copy(update=more), checker, exported
+    return result.model_copy(update=more), checker, exported, advisory
 
 
 def _of_bits(

@@ -29,7 +29,6 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # Python's audit events of what others see.
 _ACTS = frozenset(
     {
-        child.LOOKED,
         *("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate"),
         *(
             "os.fork",
@@ -73,27 +72,53 @@ class SharedLine:
         return self._memory[:].rstrip(b"\0").decode("utf-8", "replace")
 
 
+class Fork:
+    """A function at work in a fork of this process, which returns JSON data.
+
+    The fork has one thread, because the others of a thread pool do not come along. ``beside``: it works
+    beside this process, with the least priority, and ends by itself where it would change what others see.
+    """
+
+    def __init__(self, function: Callable[[], dict[str, Any]], *, beside: bool = False) -> None:
+        """Begin; raises ``OSError`` where there can be no more processes."""
+        self._reading, writing = os.pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _work(function, writing, parent if beside else None)
+        os.close(writing)
+
+    def answer(self, seconds: float) -> tuple[dict[str, Any], Trouble]:
+        """Return what the function returns, and why not, as ``run_forked`` does."""
+        data, late = _collect(self._reading, Deadline(seconds))
+        status = self.end(kill=late)
+        if late:
+            return {}, Trouble(f"no answer after {seconds:.0f} s")
+        return _answered(data, status)
+
+    def end(self, *, kill: bool = True) -> int:
+        """Return its wait status, once it has ended."""
+        if self._pid:
+            os.close(self._reading)
+            if kill:
+                os.kill(self._pid, signal.SIGKILL)
+            _, self._status = os.waitpid(self._pid, 0)
+            self._pid = 0
+        return self._status
+
+
 def run_forked(
     function: Callable[[], dict[str, Any]], seconds: float
 ) -> tuple[dict[str, Any], Trouble]:
     """Return what ``function`` returns in a fork of this process (JSON data), and why not.
 
     Exactly one of the two says something: an empty dictionary comes with a sentence on how the
-    fork ended, after ``seconds`` at the latest. The fork has one thread, because the others of a
-    thread pool do not come along.
+    fork ended, after ``seconds`` at the latest.
     """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _work(function, writing)
-    os.close(writing)
-    data, late = _collect(reading, Deadline(seconds))
-    os.close(reading)
-    if late:
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    if late:
-        return {}, Trouble(f"no answer after {seconds:.0f} s")
+    return Fork(function).answer(seconds)
+
+
+def _answered(data: bytes, status: int) -> tuple[dict[str, Any], Trouble]:
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return {}, Trouble(f"killed by {name}", killed=True)
@@ -107,16 +132,18 @@ def run_forked(
     return {}, Trouble(f"ended with exit status {code} and no answer")
 
 
-def _work(function: Callable[[], dict[str, Any]], writing: int) -> None:
+def _work(function: Callable[[], dict[str, Any]], writing: int, parent: int | None) -> None:
     status = 1
     # What is the parent's is not ended here: a session's destructor waits for threads that did not
     # come along.
     gc.freeze()
     try:
-        torch.set_num_threads(1)
-        data = json.dumps(function()).encode()
         with os.fdopen(writing, "wb") as file:
-            file.write(data)
+            if parent is not None:
+                _stay_beside(parent)
+                sys.addaudithook(_end_where_it_acts)
+            torch.set_num_threads(1)
+            file.write(json.dumps(function()).encode())
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -164,9 +191,8 @@ def _tell(work: Callable[[Callable[[object], None]], object], file: IO[bytes], p
 
     try:
         gc.freeze()
-        process.die_with_parent(parent)
-        os.nice(_LEAST)
-        sys.addaudithook(_end_where_it_acts)
+        _stay_beside(parent)
+        sys.addaudithook(_end_where_it_looks)
         work(tell)
     except BaseException:
         traceback.print_exc()
@@ -174,8 +200,20 @@ def _tell(work: Callable[[Callable[[object], None]], object], file: IO[bytes], p
         os._exit(0)
 
 
-def _end_where_it_acts(event: str, arguments: tuple[Any, ...]) -> None:
+def _stay_beside(parent: int) -> None:
+    process.die_with_parent(parent)
+    os.nice(_LEAST)
+
+
+def _end_where_it_looks(event: str, arguments: tuple[Any, ...]) -> None:
     """End the process where it looks at something new, or changes what others see."""
+    if event == child.LOOKED:
+        os._exit(0)
+    _end_where_it_acts(event, arguments)
+
+
+def _end_where_it_acts(event: str, arguments: tuple[Any, ...]) -> None:
+    """End the process where it would change what others see."""
     writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
     if writes or event in _ACTS or event.startswith(("socket.", "subprocess.")):
         os._exit(0)

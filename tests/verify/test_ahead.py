@@ -1,4 +1,4 @@
-"""What a fork asks PyTorch while the exporter works: nobody can tell from a result that it did."""
+"""What forks do beside the exporter and the cases: nobody can tell from a result that they did."""
 
 from __future__ import annotations
 
@@ -87,6 +87,26 @@ class Reading(Net):
         if x.shape[0] == 7 and not torch.compiler.is_exporting():
             classes = classes * float(os.environ["NET_SCALE"])
         return classes, best
+
+
+class Polite(Net):
+    '''Says of large inputs whether it is asked with the least priority.'''
+
+    def forward(self, x, rows):
+        classes, best = super().forward(x, rows)
+        if not torch.compiler.is_exporting() and os.nice(0) == 19 and x.abs().max() > 1000:
+            classes = classes + 1
+        return classes, best
+
+
+class Writing(Net):
+    '''Notes large inputs, as others could not have noted them once more.'''
+
+    def forward(self, x, rows):
+        if not torch.compiler.is_exporting() and x.abs().max() > 1000:
+            with open("noted.txt", "a") as file:
+                file.write(f"{x.shape[0]} {x.abs().max():g} {os.nice(0)}\\n")
+        return super().forward(x, rows)
 """
 MANIFEST = """\
 version: 1
@@ -167,3 +187,23 @@ def test_what_a_case_reads_is_recorded_for_the_next_run(tmp_path: Path) -> None:
     second = again(tmp_path, "--cache", "cache", scale="2")
     assert not second.cached
     assert (first.verdict, second.verdict) == ("pass", "diverged")
+
+
+def advised(model: ModelResult) -> set[tuple[str, str]]:
+    return {(c.case, c.verdict) for c in model.checks if c.advice and c.case.count("large")}
+
+
+def test_advisory_cases_are_tried_beside_the_others(tmp_path: Path) -> None:
+    beside, alone = (advised(verified(tmp_path, "Polite", more)) for more in ("", WITHOUT))
+    assert {verdict for _, verdict in alone} == {"pass"}
+    assert {case for case, verdict in beside if verdict == "diverged"} == {c for c, _ in alone}
+
+
+def test_who_acts_in_an_advisory_case_is_asked_when_all_others_are_done(tmp_path: Path) -> None:
+    noted = tmp_path / "noted.txt"
+    beside = verified(tmp_path, "Writing")
+    written = noted.read_text()
+    noted.unlink()
+    alone = verified(tmp_path, "Writing", WITHOUT)
+    assert facts(beside) == facts(alone)
+    assert written == noted.read_text()
