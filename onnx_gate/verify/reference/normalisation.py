@@ -53,6 +53,8 @@ def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: A
     # Statistician 37, 1983, of what they call updating).
     off = walk(min(count, _CHUNK)) * mean.abs() * rstd / count**0.5
     spread = eps * (0.5 * walks + off) * noise.draw(mean)
+    if rstd.dtype == torch.float64:
+        spread = spread + _narrowed(noise, given) * rstd.square()
     if layer:
         if weight is not None:
             shift = shift * weight
@@ -68,3 +70,22 @@ def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: A
         bias = bias if layer else bias.reshape(1, -1, *([1] * (x.ndim - 2)))
         shift = shift - bias * spread
     output.add_((output * spread.clamp(-1, 1) + shift).to(output.dtype))
+
+
+def move_by_statistics(noise: Mover, given: Mapping[str, Any], output: torch.Tensor) -> None:
+    """Move what was normalised, in float64, by statistics that are given: their epsilon is narrower."""
+    variance, bias = given["running_var"], given["bias"]
+    spread = _narrowed(noise, given) / (variance + given["eps"])
+    channels = (-1, *([1] * (output.ndim - 2)))
+    from_mean = output if bias is None else output - bias.view(channels)
+    output.add_(from_mean * spread.view(channels))
+
+
+def _narrowed(noise: Mover, given: Mapping[str, Any]) -> torch.Tensor:
+    """Return what the epsilon that ONNX keeps, in 32 bits, makes of a result with a variance of 1.
+
+    It is the same everywhere, on either side in each run.
+    """
+    eps: float = given["eps"]
+    off = torch.tensor(eps, dtype=torch.float32).item() - eps
+    return 0.5 * off * noise.draw(torch.zeros(1, dtype=torch.float64)).sign()

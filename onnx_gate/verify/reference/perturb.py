@@ -15,7 +15,11 @@ from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.exact import CHOOSING, EXACT_ATEN
 from onnx_gate.verify.reference.models import MODELS, PLAIN, SCATTERED
 from onnx_gate.verify.reference.noise import Exactness, Joiner, Mover, few_bits, has_few_bits, unit
-from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
+from onnx_gate.verify.reference.normalisation import (
+    NORMALISATIONS,
+    move_by_statistics,
+    move_normalised,
+)
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, is_view
 from onnx_gate.verify.reference.parts import parts_of
 from onnx_gate.verify.reference.rounding import Model
@@ -155,6 +159,8 @@ class MovedRounding(OperatorMode):
         """Move the statistics that a normalisation has used, where it has made its own."""
         if result[1].numel():
             move_normalised(self._noise, name, given, result)
+        elif result[0].dtype == torch.float64:
+            move_by_statistics(self._noise, given, result[0])
 
     def _called(
         self,
