@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -25,6 +26,7 @@ from onnx_gate.text import binary_size
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import HUNG, Context
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.loading import UNHEARD
 from onnx_gate.verify.probing import probed_as_data, skipped
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.subject import NO_CAUSE
@@ -112,7 +114,10 @@ class AdvisoryCases:
                 self._fork = Fork(self._work, beside=True)
 
     def _work(self) -> dict[str, Any]:
-        return self._checker.alone().advice_as_data(self._late, self._begun.write)
+        checker = self._checker.alone()
+        # What is said of a worker's loading is said of the worker.
+        checker.setting = replace(checker.setting, loading=UNHEARD)
+        return checker.advice_as_data(self._late, self._begun.write)
 
     def _late(self) -> bool:
         until = self._until.read()

@@ -81,6 +81,7 @@ class Fork:
 
     def __init__(self, function: Callable[[], dict[str, Any]], *, beside: bool = False) -> None:
         """Begin; raises ``OSError`` where there can be no more processes."""
+        self._status = 0
         self._reading, writing = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
@@ -100,9 +101,10 @@ class Fork:
         """Return its wait status, once it has ended."""
         if self._pid:
             os.close(self._reading)
-            if kill:
-                os.kill(self._pid, signal.SIGKILL)
-            _, self._status = os.waitpid(self._pid, 0)
+            with suppress(ProcessLookupError, ChildProcessError):  # who waits for any child has it
+                if kill:
+                    os.kill(self._pid, signal.SIGKILL)
+                _, self._status = os.waitpid(self._pid, 0)
             self._pid = 0
         return self._status
 

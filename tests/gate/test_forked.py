@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 from onnx_gate.report.io import read_report
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.workers.child import LOOKED
-from onnx_gate.workers.forked import beside, run_forked
+from onnx_gate.workers.forked import Fork, beside, run_forked
 from tests.support.gate import gate
 
 pytestmark = pytest.mark.process
@@ -64,6 +64,14 @@ def test_a_collection_in_the_fork_ends_no_session_of_its_parent(product: Path) -
     finally:
         gc.enable()
     assert (answer, trouble) == ({"done": True}, "")
+
+
+def test_a_fork_that_the_models_own_code_has_waited_for_has_answered() -> None:
+    before = {each.pid for each in psutil.Process().children()}
+    fork = Fork(lambda: {"done": True})
+    (pid,) = {each.pid for each in psutil.Process().children()} - before
+    os.waitpid(pid, 0)
+    assert fork.answer(30) == ({"done": True}, "")
 
 
 def test_a_file_in_the_place_of_a_module_answers_in_a_fork(product: Path) -> None:
