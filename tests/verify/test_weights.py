@@ -880,6 +880,36 @@ class Sheared(nn.Module):
         return F.grid_sample(x, grid, align_corners=False)
 
 
+class Turned(nn.Module):
+    """Turns pairs by a table of complex numbers, and filters by the spectrum of a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        angles = torch.arange(6.0)[:, None] * torch.arange(1.0, 5.0)
+        pairs = torch.view_as_complex(x.reshape(-1, 6, 4, 2)) * torch.polar(angles.cos(), angles)
+        rows = torch.view_as_real(pairs).reshape(-1, 6, 8)
+        return torch.fft.irfft(torch.fft.rfft(rows) * torch.fft.rfft(self.filter), 8)
+
+
+def test_the_parts_of_complex_numbers_are_made_of_no_input(tmp_path: Path) -> None:
+    module, path = Turned().eval(), tmp_path / "m.onnx"
+    x = torch.randn(2, 6, 8)
+    options = {"dynamo": True, "verbose": False, "external_data": False}
+    torch.onnx.export(module, (x,), path, **options)  # type: ignore[arg-type]
+    made = MadeOfNoInput(Eager(module, ("x",)), {"x": x.numpy()})
+    weights, _ = account(onnx.load(path), tmp_path, module, made=made)
+    assert (weights.made, weights.unknown) == (4, ())
+    proto = onnx.load(path)
+    tables = [each for each in proto.graph.initializer if list(each.dims[:2]) == [6, 4]]
+    imaginary = numpy_helper.to_array(tables[1])
+    tables[1].CopyFrom(numpy_helper.from_array(-imaginary, tables[1].name))
+    weights, _ = account(proto, tmp_path, module, made=made)
+    assert [each.name for each in weights.unknown] == [tables[1].name]
+
+
 @pytest.mark.parametrize("kind", [Resized, Sheared])
 def test_what_an_operator_is_made_of_is_no_weight_of_the_file(
     tmp_path: Path, kind: type[nn.Module]

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
@@ -126,7 +127,13 @@ class MadeOfNoInput:
         except Refusal:
             return found
         for made, computed in mode.found:
-            found.setdefault(made.numel(), []).append((to_array(made).reshape(-1), computed))
+            # A file has the parts of complex numbers one by one.
+            parts = (made.real, made.imag) if made.is_complex() else (made,)
+            with suppress(GateError):  # no file could have it: a sparse one, a quantised one
+                for part in parts:
+                    found.setdefault(part.numel(), []).append(
+                        (to_array(part).reshape(-1), computed)
+                    )
         return found
 
 
