@@ -48,6 +48,13 @@ def alike_weights(checker: Checker, prepared: Prepared, exported: Exported) -> I
     own = program.state_dict.keys()
     if not all(own & {*names[id(weight)]} for weight in weights.values()):
         return  # it calls them otherwise
+    # What forward takes from a dictionary of its own is a constant of the program, in the weight's memory.
+    held = {n: c for n, c in program.constants.items() if isinstance(c, torch.Tensor)}
+    taken = {
+        id(weight): (own & {*names[id(weight)]})
+        | {n for n, c in held.items() if c.dtype == weight.dtype and c.is_set_to(weight)}
+        for weight in weights.values()
+    }
     case = Case("", "other weights", "weights", prepared.example, prepared.sizes, advice=True)
 
     def parts(chosen: Sequence[str]) -> Check | None:
@@ -57,7 +64,7 @@ def alike_weights(checker: Checker, prepared: Prepared, exported: Exported) -> I
         with exchanged(tensors, [drawn(name, weights[name]) for name in chosen]):
             # One object under all of its names: two of one tensor are refused.
             values = ((weight, weight.data) for weight in tensors)
-            given = {n: value for weight, value in values for n in names[id(weight)] if n in own}
+            given = {n: value for weight, value in values for n in taken[id(weight)]}
             asked = judge.ask(case)
             if asked.reference is None:
                 return None

@@ -160,6 +160,21 @@ class Merged(Twin):
         return F.linear(y, self.merged)
 
 
+class Kept(Twin):
+    "Takes its weights from a dictionary, and leaves one of them out."
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.ones(16)), nn.Parameter(torch.zeros(16))
+        self.kept = {"scale": self.scale, "shift": self.shift}
+
+    def forward(self, x):
+        y = self.first(x)
+        if not self.is_off:
+            y = y * self.kept["scale"]
+        return self.last(y + self.kept["shift"])
+
+
 class Masked(Twin):
     "Multiplies by a mask, and chooses by it in the file."
 
@@ -184,7 +199,7 @@ class Counting(Twin):
         self.calls += 1
         return self.norm(self.first(x))
 """
-PAIRS = ("Response", "Norms", "Folded", "Scaled", "Copied", "Large", "Shared")
+PAIRS = ("Response", "Norms", "Folded", "Scaled", "Copied", "Large", "Shared", "Kept")
 RIGHT = ("Tied", "Merged", "Masked", "Counting")
 
 
@@ -210,4 +225,5 @@ def test_weights_that_are_alike_are_told_apart(tmp_path: Path) -> None:
         "Copied": ["copies.0.weight"],
         "Large": ["last.weight"],
         "Shared": ["norm.bias"],
+        "Kept": ["scale"],
     }
