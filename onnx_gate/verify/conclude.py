@@ -196,10 +196,14 @@ def _uncompared_outputs(
                     data={"parameters": list(held_by)},
                 )
                 continue
-        yield codes.OG402.finding(
-            f"no element of the output {name} was compared: {why}. Give the inputs ranges or sizes, "
-            "or a generator, that make it mean something"
-        )
+        instead = "Give the inputs ranges or sizes, or a generator, that make it mean something"
+        experience = tried.outputs.get(name)
+        if experience is not None and experience.is_constant and any(c.open for c in checks):
+            instead = (
+                f"It was {experience.low:g} in every case: where that is meant to be nothing but "
+                "rounding, give the output a tolerance of its own, with atol"
+            )
+        yield codes.OG402.finding(f"no element of the output {name} was compared: {why}. {instead}")
 
 
 def _answered_where_refused(spec: ModelSpec, checks: Sequence[Check]) -> tuple[Check, ...]:

@@ -156,7 +156,13 @@ def test_a_size_is_suspected_where_every_case_of_it_diverges_and_none_of_the_exa
     ("checks", "tried", "spec", "word"),
     [
         ([check("typical/batch=2/0", compared=0)], TRIED, SPEC, "NaN or infinite"),
-        ([check("typical/batch=2/0", compared=0, opened=4)], TRIED, SPEC, "open"),
+        ([check("typical/batch=2/0", compared=0, opened=4)], TRIED, SPEC, "make it mean"),
+        (
+            [check("typical/batch=2/0", compared=0, opened=4)],
+            replace(TRIED, outputs={"y": Experience(low=-2e-7, high=-2e-7)}),
+            SPEC,
+            "It was -2e-07 in every case",
+        ),
         (GOOD, replace(TRIED, empty=("real",)), REAL, "the suite real"),
         ([*GOOD, check("real/0", "refused")], TRIED, REAL, "the suite real"),
         (
