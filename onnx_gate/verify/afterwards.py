@@ -100,8 +100,8 @@ def explained(
 class AdvisoryCases:
     """The advisory cases of a model, each tried in a fork: an empty batch can abort ONNX Runtime.
 
-    Where a core is idle that is ``beside`` the model's own cases. What it comes to is the same: what the
-    fork has no answer to is tried once more, as where no core is idle.
+    Where a core is idle that is ``beside`` the model's own cases. What it comes to is the same: where the
+    fork would have changed what others see, all are tried again as they are where no core is idle.
     """
 
     def __init__(self, checker: Checker, *, beside: bool) -> None:
@@ -129,9 +129,8 @@ class AdvisoryCases:
         if self._fork is not None and not failed:
             self._until.write(str(time.monotonic() + seconds / 2))
             advice, trouble = self._fork.answer(seconds)
-            print("TROUBLE", repr(trouble))
-            if not trouble:
-                return advice, trouble, ""
+            if not trouble.acted:
+                return advice, trouble, self._begun.read()
         self.end()
         self._begun.write("")
         self._until.write(str(time.monotonic() + seconds / 2))

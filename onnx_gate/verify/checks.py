@@ -24,7 +24,7 @@ from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.half import Range
-from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.runtimes.torch_eager import Eager, seed_everything
 from onnx_gate.verify.asked import Ahead, AskedModule
 from onnx_gate.verify.compared import STORED, Asked, Comparer, Setting, Tally, advice
 from onnx_gate.verify.experience import KEPT_BYTES
@@ -261,6 +261,7 @@ class Checker(Comparer[CaseReference]):
         ``{"checks": [...], "findings": [...]}`` as JSON data, whatever other cases have come to.
         """
         self.tally.refused.clear()
+        seed_everything(self.setting.spec.seed)
         checks: list[Check] = []
         left_out = []
         with self._sessions(self._first_that_runs(), few=True) as sessions:

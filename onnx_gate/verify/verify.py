@@ -248,6 +248,7 @@ def _verify(
     )
     checker.setting = replace(checker.setting, loading=loading)
     checker.explorer.weights = progress.weights
+    beside &= not prepared.call.leaves_a_trace
     tries = context.advise and not context.patterns and not spec.suites
     advisory = AdvisoryCases(checker, beside=beside and tries)
     forks.callback(advisory.end)

@@ -23,6 +23,8 @@ from onnx_gate.workers import child, process
 
 # OpenMP 5.0, omp_pause_resource_t: what threads have stored is kept, and they are not.
 _SOFT = 1
+# The exit status of a fork that has ended before it would have changed what others see.
+_ACTED = 77
 # The niceness at which a process has what others leave of the cores.
 _LEAST = 19
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -45,14 +47,18 @@ _ACTS = frozenset(
 
 
 class Trouble(str):
-    """A sentence on how a fork ended without an answer; ``killed`` where a signal ended it."""
+    """A sentence on how a fork ended without an answer.
+
+    ``killed`` where a signal ended it, ``acted`` where it would have changed what others see.
+    """
 
     killed: bool
+    acted: bool
 
-    def __new__(cls, text: str = "", *, killed: bool = False) -> Trouble:
+    def __new__(cls, text: str = "", *, killed: bool = False, acted: bool = False) -> Trouble:
         """Make a sentence; none is no trouble."""
         trouble = super().__new__(cls, text)
-        trouble.killed = killed
+        trouble.killed, trouble.acted = killed, acted
         return trouble
 
 
@@ -84,6 +90,7 @@ class Fork:
         self._status = 0
         self._reading, writing = os.pipe()
         parent = os.getpid()
+        pause_openmp()
         self._pid = os.fork()
         if self._pid == 0:
             _work(function, writing, parent if beside else None)
@@ -101,10 +108,11 @@ class Fork:
         """Return its wait status, once it has ended."""
         if self._pid:
             os.close(self._reading)
-            with suppress(ProcessLookupError, ChildProcessError):  # who waits for any child has it
-                if kill:
+            with suppress(ChildProcessError):  # who waits for any child has it
+                ended, self._status = os.waitpid(self._pid, os.WNOHANG if kill else 0)
+                if not ended:
                     os.kill(self._pid, signal.SIGKILL)
-                _, self._status = os.waitpid(self._pid, 0)
+                    _, self._status = os.waitpid(self._pid, 0)
             self._pid = 0
         return self._status
 
@@ -131,7 +139,7 @@ def _answered(data: bytes, status: int) -> tuple[dict[str, Any], Trouble]:
     except ValueError:
         pass
     code = os.waitstatus_to_exitcode(status)
-    return {}, Trouble(f"ended with exit status {code} and no answer")
+    return {}, Trouble(f"ended with exit status {code} and no answer", acted=code == _ACTED)
 
 
 def _work(function: Callable[[], dict[str, Any]], writing: int, parent: int | None) -> None:
@@ -218,7 +226,7 @@ def _end_where_it_acts(event: str, arguments: tuple[Any, ...]) -> None:
     """End the process where it would change what others see."""
     writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
     if writes or event in _ACTS or event.startswith(("socket.", "subprocess.")):
-        os._exit(0)
+        os._exit(_ACTED)
 
 
 def pause_openmp() -> None:

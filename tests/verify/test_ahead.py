@@ -99,6 +99,16 @@ class Polite(Net):
         return classes, best
 
 
+class Drawing(Net):
+    '''Draws, and has more threads, for large inputs alone.'''
+
+    def forward(self, x, rows):
+        if not torch.compiler.is_exporting() and x.abs().max() > 1000:
+            torch.set_num_threads(2)
+            x = x * torch.rand(1024)
+        return super().forward(x, rows)
+
+
 class Writing(Net):
     '''Notes large inputs, as others could not have noted them once more.'''
 
@@ -207,3 +217,10 @@ def test_who_acts_in_an_advisory_case_is_asked_when_all_others_are_done(tmp_path
     alone = verified(tmp_path, "Writing", WITHOUT)
     assert facts(beside) == facts(alone)
     assert written == noted.read_text()
+
+
+def test_what_advisory_cases_draw_hangs_on_no_other_case(tmp_path: Path) -> None:
+    beside = verified(tmp_path, "Drawing")
+    assert facts(beside) == facts(verified(tmp_path, "Drawing", WITHOUT))
+    assert advised(beside)
+    assert not [finding for finding in beside.findings if finding.code == "OG406"]
