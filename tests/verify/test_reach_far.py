@@ -135,6 +135,14 @@ class Ring(Base):
         held = held * (1 - here) + here * x
         return held.mean(1), held, at + 1
 
+class Pauses(Base):
+    """Shuts after twenty quiet calls in a row."""
+    outputs = ["y", "quiet_out"]
+    def forward(self, x, quiet):
+        quiet = torch.where(x.abs().mean(1) < 0.3, quiet + 1, 0)
+        shut = quiet >= (21 if self.wrong else 20)
+        return x * (1 - shut.float())[:, None], quiet
+
 class Couples(Base):
     """Makes two choices, of which one of each are hardly ever made together."""
     def __init__(self):
@@ -163,6 +171,8 @@ INPUTS = {
     "Ring": '{x: "float32[batch, 1]", held: "float32[batch, 24]", '
     "at: {dtype: int64, shape: [batch], range: [0, 0]}}, outputs: [y, held_out, at_out], "
     "steps: {count: 4, carry: {held: held_out, at: at_out}}",
+    "Pauses": '{x: "float32[batch, 8]", quiet: {dtype: int64, shape: [batch], range: [0, 0]}}, '
+    "outputs: [y, quiet_out], steps: {count: 6, carry: {quiet: quiet_out}}",
     "Couples": '{x: "float32[batch, 12]"}',
 }
 
@@ -186,6 +196,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         ("routed", "topk"),
         ("tired", "onwards"),
         ("ring", "onwards"),
+        ("pauses", "onwards/held"),
         ("couples", "argmax"),
     ],
 )

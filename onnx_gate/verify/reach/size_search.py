@@ -9,18 +9,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+import numpy as np
+
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.values.steps import MAX_STEPS
 from onnx_gate.runtimes.base import Outputs
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
-from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
+from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_sizes
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drafts import Drafts
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.every_size import Answers, EverySize
 from onnx_gate.verify.reach.growth import Growth
-from onnx_gate.verify.reach.purse import OWED, SIDES, Purse
+from onnx_gate.verify.reach.purse import LARGEST, OWED, SIDES, Purse
 from onnx_gate.verify.reach.sizes import (
     LARGER,
     distant_sizes,
@@ -36,6 +38,8 @@ from onnx_gate.verify.steps.trajectory import steps_answered, steps_of
 
 # The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
 _ALIKE = 2**7 - 1
+# So many rows stay as they are: two of each way of drawing them.
+_HELD = 2 * len(WAYS)
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,36 @@ class SizeSearch:
         if steps:
             made = self.drafts.case(("onwards", f"steps={steps}"), base.arrays, base.sizes)
             yield replace(made, steps=steps)
+            yield from self._held(base, steps)
+
+    def _held(self, base: Case, most: int) -> Iterator[Case]:
+        """Yield as many calls, or as there is enough for, of rows that stay, and of as many that come once.
+
+        Pauses, stalls and steady words are counted over calls, and rows that take turns are never the same
+        for long. In between a place comes from one to the next.
+        """
+        inputs, axes = self.inputs, self.inputs.axes
+        if not (inputs.batch & base.sizes.keys() and inputs.grows and self.spec.draws_all):
+            return
+        for steps, _ in further_steps(self.spec, (*self._numbers(), most - 2), 0.0):
+            held = _HELD * steps
+            sizes = inputs.sized(base.sizes, 2 * held)
+            price = steps * (SIDES + 1), self.purse.ratio(sizes)
+            if steps > most or elements(self.spec.inputs, sizes) > LARGEST:
+                continue
+            with self.purse.least(OWED):
+                if not self.purse.takes(*price):
+                    continue
+            known = domains_at(self.spec, self.watcher, sizes)
+            drawn = inputs.draw(known, sizes, ("onwards", "held"), None)
+            rows = np.arange(2 * held)
+            rows[:held] //= steps
+            stay = {n: a.take(rows, axes[n]) if n in axes else a for n, a in drawn.items()}
+            case = self.drafts.case(("onwards", "held", f"steps={steps}"), stay, sizes)
+            found = steps_answered(self.spec, self.watcher.eager, case, steps)
+            if found:
+                yield replace(case, steps=found)
+            return
 
     def _of_two_rows(self) -> Case:
         """Return the case that calls in a row begin with: the rows of a batch take turns."""
