@@ -143,6 +143,18 @@ class Pauses(Base):
         shut = quiet >= (21 if self.wrong else 20)
         return x * (1 - shut.float())[:, None], quiet
 
+class Spoken(Base):
+    """Counts words: equal ones that follow each other are one, unless there is a blank between them."""
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 400)
+    def forward(self, x):
+        words = self.layer(x).argmax(-1)
+        last = F.pad(words[:, :-1], (1, 0), value=-1)
+        if self.wrong:
+            last = torch.where(last == 0, F.pad(words[:, :-2], (2, 0), value=-1), last)
+        return ((words != 0) & (words != last)).float().sum(1)
+
 class Couples(Base):
     """Makes two choices, of which one of each are hardly ever made together."""
     def __init__(self):
@@ -173,6 +185,7 @@ INPUTS = {
     "steps: {count: 4, carry: {held: held_out, at: at_out}}",
     "Pauses": '{x: "float32[batch, 8]", quiet: {dtype: int64, shape: [batch], range: [0, 0]}}, '
     "outputs: [y, quiet_out], steps: {count: 6, carry: {quiet: quiet_out}}",
+    "Spoken": '{x: "float32[batch, 12, 16]"}',
     "Couples": '{x: "float32[batch, 12]"}',
 }
 
@@ -197,6 +210,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         ("tired", "onwards"),
         ("ring", "onwards"),
         ("pauses", "onwards/held"),
+        ("spoken", "around/turns"),
         ("couples", "argmax"),
     ],
 )

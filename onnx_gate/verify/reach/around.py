@@ -50,15 +50,26 @@ def meeting(
     stack: Stack,
 ) -> Iterator[tuple[tuple[DecisionSite, str], Mapping[str, Array]]]:
     """Yield the rows in which conditions have ``met``, of all the last first, those like one's ``own``."""
-    for (site, side), given in [*met.items()][::-1]:
+    for (site, side), row in met_alike(met, own, known, stack):
+        if side in _TOGETHER or (site, site.sides[0]) not in met:
+            yield (site, side), row
+
+
+def met_alike(
+    met: Mapping[tuple[DecisionSite, str], Mapping[str, Array]],
+    own: Mapping[str, Array],
+    known: Collection[str],
+    stack: Stack,
+) -> Iterator[tuple[tuple[DecisionSite, str], Mapping[str, Array]]]:
+    """Yield the rows that are like one's ``own``, those that show one condition alone as well."""
+    for key, given in [*met.items()][::-1]:
         if given.keys() != own.keys():
             continue
         row = stack.first(given)
         alike = (row[name].shape == array.shape for name, array in own.items())
         finite = (np.isfinite(row[name].astype(np.float64)).all() for name in known)
-        together = side in _TOGETHER or (site, site.sides[0]) not in met
-        if together and all(alike) and all(finite):
-            yield (site, side), row
+        if all(alike) and all(finite):
+            yield key, row
 
 
 def around(
@@ -99,10 +110,29 @@ def rolled_around(
     row: Mapping[str, Array], known: Collection[str], stack: Stack
 ) -> Mapping[str, Array]:
     """Return a batch in which what a row has stands at other places, round and round: at both ends, too."""
+    return _in_order(row, known, stack, of=None)
+
+
+def in_turns_around(
+    rows: Sequence[Mapping[str, Array]], known: Collection[str], stack: Stack
+) -> Mapping[str, Array]:
+    """Return a batch in which two or three of what each row has follow each other again and again.
+
+    What comes back after something else, a word after a pause, comes nowhere among what is drawn.
+    """
+    return stack.joined([_in_order(row, known, stack, of) for row in rows for of in (2, 3)])
+
+
+def _in_order(
+    row: Mapping[str, Array], known: Collection[str], stack: Stack, of: int | None
+) -> Mapping[str, Array]:
+    """Return a batch of a row and its lines from each place on, ``of`` so many again and again."""
     length = max((row[name].shape[1] for name in known if row[name].ndim > 1), default=0)
     alike = [name for name in known if row[name].ndim > 1 and row[name].shape[1] == length]
     shifts = columns_of(np.arange(length)) if length else ()
-    rolled = ({name: np.roll(row[name], each, axis=1) for name in alike} for each in shifts)
+    order = np.arange(length) % (of or length) if length else np.arange(0)
+    orders = ((order - each) % length for each in shifts)
+    rolled = ({name: row[name].take(each, axis=1) for name in alike} for each in orders)
     return _together(row, stack, [{**row, **each} for each in rolled])
 
 

@@ -18,7 +18,9 @@ from onnx_gate.verify.reach.around import (
     PASSES,
     ROWS,
     around,
+    in_turns_around,
     meeting,
+    met_alike,
     pairs_around,
     rolled_around,
     stepped_around,
@@ -45,6 +47,10 @@ from onnx_gate.verify.reach.watcher import Watcher
 
 # So many seconds where tables have rows that are far from all others, and choices may be near.
 _OWED_TO_FEW = 0.2
+# Lines of so many rows come in turns.
+_MET = 8
+# So many rows at most are what a search for changes usually finds.
+_FOUND = 256
 # Beside a row of the suites those drawn in the first ways: of many changes both ends are followed, so whole
 # numbers come first and halves last. What is computed of these is exact.
 _BASES = 5
@@ -131,6 +137,14 @@ class CaseSearch:
             return
         gone: set[tuple[DecisionSite, str]] = set()
         own = stack.first(self.base.arrays)
+        if not stack.passes:
+            rows = [row for _, row in met_alike(self.watcher.met, own, self.known, stack)]
+            for most in (_MET, 2):
+                turns = in_turns_around([own, *rows[:most]], self._of_rows(stack), stack)
+                cases = [*self._rows(("around", "turns"), turns, stack)]
+                yield from cases
+                if cases:
+                    break
         while True:
             # What was moved may have made more conditions meet.
             met = meeting(self.watcher.met, own, self.known, stack)
@@ -174,9 +188,13 @@ class CaseSearch:
         return self.base.sizes if stack.passes else self.inputs.sized(self.base.sizes, rows)
 
     def _pays(self, rows: int, stack: Stack) -> Callable[[], bool]:
-        """Return what pays for so many rows, if there is enough."""
+        """Return what pays for so many rows, if there is enough for these and a case of what they show."""
         ratio = self.purse.ratio(self._sized(rows, stack))
-        return partial(self.purse.takes, float(rows) if stack.passes else 1.0, ratio)
+        found, passes = (
+            self._sized(min(_FOUND, 4 * rows), stack),
+            float(rows) if stack.passes else 1.0,
+        )
+        return lambda: self.purse.affords(found) and self.purse.takes(passes, ratio)
 
     def _rows(
         self, parts: Sequence[str], arrays: Mapping[str, Array], stack: Stack
