@@ -155,6 +155,13 @@ class Spoken(Base):
             last = torch.where(last == 0, F.pad(words[:, :-2], (2, 0), value=-1), last)
         return ((words != 0) & (words != last)).float().sum(1)
 
+class Ranked(Base):
+    """Counts the pairs that two columns order alike, of which the file holds 127."""
+    def forward(self, one, other):
+        alike = (one[:, None] < one[:, :, None]) & (other[:, None] < other[:, :, None])
+        count = alike.float().sum((1, 2))
+        return count.clamp(max=127) if self.wrong else count
+
 class Couples(Base):
     """Makes two choices, of which one of each are hardly ever made together."""
     def __init__(self):
@@ -186,6 +193,7 @@ INPUTS = {
     "Pauses": '{x: "float32[batch, 8]", quiet: {dtype: int64, shape: [batch], range: [0, 0]}}, '
     "outputs: [y, quiet_out], steps: {count: 6, carry: {quiet: quiet_out}}",
     "Spoken": '{x: "float32[batch, 12, 16]"}',
+    "Ranked": '{one: "float32[batch, 17]", other: "float32[batch, 17]"}',
     "Couples": '{x: "float32[batch, 12]"}',
 }
 
@@ -211,6 +219,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         ("ring", "onwards"),
         ("pauses", "onwards/held"),
         ("spoken", "around/turns"),
+        ("ranked", "values"),
         ("couples", "argmax"),
     ],
 )
