@@ -90,7 +90,8 @@ class Fork:
         self._status = 0
         self._reading, writing = os.pipe()
         parent = os.getpid()
-        pause_openmp()
+        if torch.get_num_threads() > 1:  # a fork of others has none of the threads that it knows of
+            pause_openmp()
         self._pid = os.fork()
         if self._pid == 0:
             _work(function, writing, parent if beside else None)
