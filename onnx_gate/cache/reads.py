@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_gate.cache.path_names import KERNEL, is_bytecode, source_of, within
-from onnx_gate.workers.child import LOOKED
+from onnx_gate.workers.child import LOOKED, OWN
 
 # Before it is replaced by one that notes what is asked for.
 _lstat = os.lstat
@@ -53,6 +53,7 @@ class AccessRecorder:
         self._variables: set[str] = set()
         self._network = False
         self._lost = False
+        self._own = False
 
     def start(self) -> None:
         """Install the hook, and note the variables and the paths that are asked about."""
@@ -65,6 +66,7 @@ class AccessRecorder:
             "os.mkdir": self._make,
             "os.rename": self._move,
             "sqlite3.connect": self._open,
+            OWN: self._pause,
             **dict.fromkeys(_NETWORK, self._connect),
         }
 
@@ -129,9 +131,12 @@ class AccessRecorder:
         }
 
     def _note(self, known: set[str], what: str) -> None:
-        if what not in known:
+        if not self._own and what not in known:
             known.add(what)
             sys.audit(LOOKED)
+
+    def _pause(self, arguments: tuple[Any, ...]) -> None:
+        self._own = bool(arguments[0])
 
     def _open(self, arguments: tuple[Any, ...]) -> None:
         path = _path(arguments[0])

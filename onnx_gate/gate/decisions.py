@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from onnx_gate.gate.tasks import PRELOAD
+from onnx_gate.gate.tasks import PRELOAD_ONE
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story import decisions as told
@@ -27,7 +27,7 @@ def decisions(models: Sequence[ModelSpec], workspace: Path) -> Iterator[str]:
             Task(spec.name, (spec, workspace), spec.timeout, spec.memory, Path(folder) / f"{n}.log")
             for n, spec in enumerate(watched)
         ]
-        outcomes = run_tasks(tasks, _WORKER, jobs=1, on_event=lambda *_: None, preload=PRELOAD)
+        outcomes = run_tasks(tasks, _WORKER, jobs=1, on_event=lambda *_: None, preload=PRELOAD_ONE)
     for spec in models:
         if spec.name not in outcomes:
             yield printed(f"{spec.name}: no PyTorch model, so nothing to watch")

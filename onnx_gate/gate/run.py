@@ -24,7 +24,7 @@ from onnx_gate.gate.outcome import not_started, result_of, unverified
 from onnx_gate.gate.progress import ProgressDisplay
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
-from onnx_gate.gate.tasks import HELD_PRELOAD, HELD_WORKER, PRELOAD, WORKER, Tasks
+from onnx_gate.gate.tasks import HELD_PRELOAD, HELD_WORKER, PRELOAD, PRELOAD_ONE, WORKER, Tasks
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.join.amiss import plan_of
 from onnx_gate.report.join.fitted import fitted
@@ -97,13 +97,14 @@ def run(
                     models.ended(spec.name, not_started(error))
             if wanted:
                 cache.watch()
+                here = PRELOAD if len(wanted) > 1 else PRELOAD_ONE
                 with services.running(asked, options.launch) as launch:
                     run_tasks(
                         wanted,
                         WORKER if options.against is None else HELD_WORKER,
                         jobs=jobs,
                         on_event=models.reported,
-                        preload=PRELOAD if options.against is None else HELD_PRELOAD,
+                        preload=here if options.against is None else HELD_PRELOAD,
                         on_start=models.started,
                         on_end=models.ended,
                         launch=launch,

@@ -145,13 +145,15 @@ def _own(context: Context) -> tuple[str, ...]:
 
 
 def _explain(*arguments: Any) -> dict[str, Any]:
-    from onnx_gate.diagnose.diagnose import explain
+    with child.own_imports():
+        from onnx_gate.diagnose.diagnose import explain
 
     return explain(*arguments)
 
 
 def _locate(*arguments: Any) -> dict[str, Any]:
-    from onnx_gate.diagnose.blocks import locate
+    with child.own_imports():
+        from onnx_gate.diagnose.blocks import locate
 
     return locate(*arguments)
 
@@ -159,7 +161,8 @@ def _locate(*arguments: Any) -> dict[str, Any]:
 def _audited(
     spec: ModelSpec, context: Context, result: ModelResult, *arguments: Any
 ) -> ModelResult:
-    from onnx_gate.audit.command import audited
+    with child.own_imports():
+        from onnx_gate.audit.command import audited
 
     return audited(spec, context, result, *arguments)
 

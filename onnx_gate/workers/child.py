@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import os
 import pickle
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TextIO
 
 from onnx_gate.workers import channel, process
@@ -21,8 +23,12 @@ born = 0.0
 LOOKED = "onnx_gate.looked"
 """The audit event of who records what a worker reads: it has looked at something for the first time."""
 
+OWN = "onnx_gate.own"
+"""The audit event of what is the gate's doing from now on (true), or is the model's again (false)."""
+
 # Taken before any model's code has run, which may well replace it.
 _exit = os._exit
+_path = sys.path[:]
 
 
 def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
@@ -34,6 +40,7 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
     """
     global born
     born = time.perf_counter()
+    _path[:] = sys.path
     code = 1
     try:
         pid = os.getpid()
@@ -63,6 +70,27 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
             _flush()
         # Teardown would wait for threads that the model left running, and costs about a second.
         _exit(code)
+
+
+@contextmanager
+def own_imports() -> Iterator[None]:
+    """Import what is no model's, as the process would have before a model's code has run in it.
+
+    Modules are found where they were then, and no record of what a model reads has them.
+    """
+    path, collects = sys.path[:], gc.isenabled()
+    sys.path[:] = _path
+    gc.disable()  # imports make next to no garbage
+    sys.audit(OWN, True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.audit(OWN, False)
+        sys.path[:] = path
+        if collects:
+            gc.enable()
 
 
 def redirect(log: int) -> None:

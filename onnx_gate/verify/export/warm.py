@@ -1,6 +1,6 @@
-"""Imported by the fork server: what every export would otherwise import for itself.
+"""What every export would otherwise import for itself: for all models of a run, or in a model's process.
 
-Imports and tables only. A server that had exported a model would spoil the later exports of
+Imports and tables only. A fork server that had exported a model would spoil the later exports of
 recurrent networks with a dynamic length, and so would one that had captured one.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 from contextlib import suppress
+
+from onnx_gate.workers import child
 
 # Where torch's exporter lives is its own business: what is not there in some version is not warmed.
 _MODULES = (
@@ -32,7 +34,7 @@ _MODULES = (
 )
 
 
-def warm() -> None:
+def _warm() -> None:
     """Import the exporters' modules.
 
     The registry of operators is not made: every export makes its own, whatever there was before,
@@ -53,4 +55,5 @@ def warm() -> None:
         importlib.import_module("onnxscript._framework_apis.torch_2_5").get_torchlib_ops()
 
 
-warm()
+with child.own_imports():
+    _warm()

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-import onnx_gate.gate.preload  # noqa: F401
+import onnx_gate.verify.export.warm  # noqa: F401
 
 
 def test_no_export_reads_the_source_of_every_translation(monkeypatch: pytest.MonkeyPatch) -> None:
