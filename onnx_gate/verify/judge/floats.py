@@ -52,7 +52,11 @@ def judge_floats(
     candidate: Array, expected: Array, rules: Rules, reference: Reference
 ) -> Judgement:
     """Judge one floating-point output of PyTorch's shape and dtype."""
-    plain, automatic = _hold_against(candidate, expected, rules, reference)
+    plain, automatic = _hold_against(candidate, expected, rules, reference, None)
+    at_ends = None if plain.holds else _at_ends(candidate, expected, rules, reference)
+    if at_ends is not None:
+        candidate = np.where(at_ends, expected, candidate)
+        plain, automatic = _hold_against(candidate, expected, rules, reference, at_ends)
     if plain.holds:
         return plain
     automatically = rules.tolerance.auto is not None
@@ -71,7 +75,7 @@ def judge_floats(
     explained = automatically and nearest.noise.used(candidate).share <= 1
     if not nearest.open.any() and not explained:
         return plain
-    return _hold_against(candidate, expected, rules, reference, nearest)[0]
+    return _hold_against(candidate, expected, rules, reference, at_ends, nearest)[0]
 
 
 def _hold_against(
@@ -79,12 +83,18 @@ def _hold_against(
     expected: Array,
     rules: Rules,
     reference: Reference,
+    opened: Mask | None,
     nearest: _Nearest | None = None,
 ) -> tuple[Judgement, AutoResult | None]:
-    """Judge against PyTorch's answer, or against the ``nearest`` of its answers."""
+    """Judge against PyTorch's answer, or against the ``nearest`` of its answers.
+
+    What is ``opened`` already is the answer itself.
+    """
     answer = expected if nearest is None else nearest.noise.expected
-    opened = None if nearest is None else nearest.open
-    causes: tuple[OpenCause, ...] = () if nearest is None else nearest.causes
+    causes: tuple[OpenCause, ...] = () if opened is None else ("rounding",)
+    if nearest is not None:
+        opened = nearest.open if opened is None else opened | nearest.open
+        causes = tuple(dict.fromkeys((*causes, *nearest.causes)))
     comparison = compare(candidate, answer, threads=rules.threads)
     if comparison.nonfinite:
         candidate, answer = _saturated(candidate, answer, reference)
@@ -102,7 +112,7 @@ def _hold_against(
             automatic = auto(candidate, answer, terms, reference, refused=rules.refused)
         if automatic.open is not None:
             opened = automatic.open if opened is None else opened | automatic.open
-            causes = (*causes, "rounding")
+            causes = tuple(dict.fromkeys((*causes, "rounding")))
         described |= {"basis": automatic.basis, "allowed": automatic.allowed}
         criteria.append(_criterion(automatic, rules))
     held, of_held = candidate, comparison
@@ -224,13 +234,35 @@ def _on_its_side(values: Array, wide: Sequence[Array], usual: float) -> Floats:
 
 
 def _visible(values: Array, usual: float) -> Floats:
-    """Return what is a visible part of each value, or of what is usual."""
-    return np.asarray(VISIBLE * np.maximum(np.abs(values.astype(np.float64)), usual))
+    """Return what is a visible part of each value, or of what is usual; no number is next to infinity."""
+    sizes = np.nan_to_num(np.abs(values.astype(np.float64)), nan=0.0, posinf=0.0)
+    return np.asarray(VISIBLE * np.maximum(sizes, usual))
 
 
 def _share(apart: Floats, limits: Floats) -> Floats:
     """Return what is used of each limit, and of one that is infinite nothing."""
     return np.divide(apart, limits, out=np.zeros_like(apart), where=np.isfinite(limits))
+
+
+def _at_ends(candidate: Array, expected: Array, rules: Rules, reference: Reference) -> Mask | None:
+    """Return where rounding decides whether there is an infinity; ``None`` where it does so nowhere.
+
+    A quotient, or a logarithm, of what is within rounding of 0: some of PyTorch's own runs are infinite
+    there, others are not, and the candidate is as one of them. What is finite may be any number there.
+    """
+    if rules.tolerance.auto is None:
+        return None
+    candidate, expected = _saturated(candidate, expected, reference)
+    c, t = candidate.astype(np.float64), expected.astype(np.float64)
+    unlike = (np.isinf(c) | np.isinf(t)) & (c != t) & ~np.isnan(c) & ~np.isnan(t)
+    if not unlike.any():
+        return None
+    terms = Terms.of(rules.tolerance.auto, expected.dtype, rules.threads)
+    found = np.zeros(expected.shape, np.bool_)
+    for run in Noise(expected, terms, reference).all().runs:
+        found |= np.where(np.isinf(c), run == candidate, np.isfinite(run))
+    found &= unlike
+    return found if found.any() else None
 
 
 def _saturated(candidate: Array, expected: Array, reference: Reference) -> tuple[Array, Array]:

@@ -18,9 +18,9 @@ order of equals            topk, unstable sort, kthvalue, median and mode take t
 =========================  ====================================================================
 
 Rounding, the fourth cause, is in ``perturb``, and what it does to most elements is told by some runs.
-One behind a decision (a floor, the cut of an angle) it moves by a jump or not at all: what one run of
-sixteen would make otherwise is as it was in all sixteen one time in three. A candidate may be K times as
-wrong as PyTorch, so a decision is open where K times its rounding makes it otherwise. One about
+One behind a decision (a floor, the cut of an angle, a pole) it moves by a jump or not at all: what one
+run of sixteen would make otherwise is as it was in all sixteen one time in three. A candidate may be K
+times as wrong as PyTorch, so a decision is open where K times its rounding makes it otherwise. One about
 equals hangs on numbers that come together, which no run that moves each of them shows; others do.
 
 A variant costs some forward passes, and none is made unless a check would otherwise diverge.
@@ -75,6 +75,14 @@ _HOLDS = frozenset(
         *("relu", "hardtanh", "threshold"),
     }
 )
+# Operators that have infinities at the ends of an operand. Whether one is there is behind a jump, too.
+_POLES: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    **dict.fromkeys(("log", "log2", "log10", "rsqrt", "reciprocal"), ("self", (0.0,))),
+    "div": ("other", (0.0,)),
+    "log1p": ("self", (-1.0,)),
+    "logit": ("self", (0.0, 1.0)),
+    **dict.fromkeys(("atanh", "erfinv", "special_erfinv"), ("self", (-1.0, 1.0))),
+}
 # As many units of the largest number: what a difference of two sums of it loses.
 _CARRIED = 8
 _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
@@ -122,11 +130,24 @@ class Jumps(_Watch):
             apart = (before - result).abs()
             few = _CARRIED * torch.finfo(before.dtype).eps * before.abs().max()
             self.decided |= bool(((apart > 0) & (apart <= few)).any())
+        self.decided |= _is_near_a_pole(name.rstrip("_"), func, args, kwargs)
         if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
             whole = isinstance(result, torch.Tensor) and not result.is_floating_point()
             self.decided |= name in _JUMPS or bool(kwargs.get("rounding_mode"))
             self.decided |= name in ("_to_copy", "to") and whole
         return result
+
+
+def _is_near_a_pole(name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether rounding may carry an operand to where its operator is infinite."""
+    if name not in _POLES:
+        return False
+    operand, ends = _POLES[name]
+    x = given_to(func, args, kwargs).get(operand)
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not x.numel():
+        return False
+    few = _CARRIED * torch.finfo(x.dtype).eps  # of 1: shares are good to units of that
+    return any(bool(((x - end).abs() <= few).any()) for end in ends)
 
 
 class MaskedAttention(_Watch):
