@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.manifest.roles import roles
+from onnx_gate.manifest.roles import batches, roles
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
@@ -62,6 +62,7 @@ class Purse:
         self.left, self.cost, self._kept = left, cost, 0.0
         self.base = base
         self._inputs, self._pairs, self._lengths = inputs, pairs, lengths
+        self._batch = batches(inputs)
 
     def part(self, share: float) -> _Part:
         """Spend no more than a share of what is left."""
@@ -84,8 +85,14 @@ class Purse:
         if sizes == self.base.sizes:
             return 1.0
         ratio = elements(self._inputs, sizes) / max(1, count(self.base.arrays))
-        pairs = self._lengths if longer else self._pairs
-        return (1 - pairs) * ratio + pairs * ratio**2 if ratio > 1 else ratio
+        if not longer:
+            return _grown(ratio, self._pairs)
+        # Words of one row meet each other, and none of another one.
+        batch = {dim: sizes[dim] for dim in self._batch & sizes.keys()}
+        rows = elements(self._inputs, {**self.base.sizes, **batch}) / max(
+            1, count(self.base.arrays)
+        )
+        return _grown(rows, self._pairs) * _grown(ratio / rows, self._lengths) if rows else ratio
 
     def affords(self, sizes: Sizes, longer: bool = False) -> bool:
         """Return whether there is enough for a case of some sizes."""
@@ -119,6 +126,10 @@ class _Least:
 
     def __exit__(self, *error: object) -> None:
         self._purse.left = min(self._own, self._purse.left)
+
+
+def _grown(ratio: float, pairs: float) -> float:
+    return (1 - pairs) * ratio + pairs * ratio**2 if ratio > 1 else ratio
 
 
 def count(arrays: Mapping[str, Array]) -> int:

@@ -20,15 +20,19 @@ from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_si
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.drafts import Drafts
 from onnx_gate.verify.reach.drawn import DrawnInputs
+from onnx_gate.verify.reach.events import ROWS, with_events
 from onnx_gate.verify.reach.every_size import Answers, EverySize
 from onnx_gate.verify.reach.growth import Growth
 from onnx_gate.verify.reach.purse import LARGEST, OWED, SIDES, Purse
 from onnx_gate.verify.reach.sizes import (
     LARGER,
     distant_sizes,
+    free_dimensions,
     further_sizes,
     grown,
+    long_dimensions,
     named_by_decisions,
+    sizes_along,
 )
 from onnx_gate.verify.reach.values import IN_ORDER, WAYS
 from onnx_gate.verify.reach.watch import Watch
@@ -38,6 +42,8 @@ from onnx_gate.verify.steps.trajectory import steps_answered, steps_of
 
 # The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
 _ALIKE = 2**7 - 1
+# Of so many named numbers, the largest, things happen as far apart, and so many seconds it may take.
+_APART, _OWED_TO_EVENTS = 8, 0.2
 # So many rows stay as they are: two of each way of drawing them.
 _HELD = 2 * len(WAYS)
 
@@ -67,6 +73,8 @@ class SizeSearch:
             return
         yield from self._grown()
         yield from self._every()
+        with self.purse.least(_OWED_TO_EVENTS):
+            yield from self._events()
         yield from self._sizes()
 
     def _sizes(self) -> Iterator[Case]:
@@ -103,6 +111,42 @@ class SizeSearch:
             every = EverySize(self.spec, eager, self.answers, self.inputs, self.purse)
             for name, sizes, arrays in every.differing():
                 yield from self.drafts.told(("sizes", name), arrays, sizes, longer=True)
+
+    def _events(self) -> Iterator[Case]:
+        """Yield rows in which something happens twice, as far apart as the code names, or lasts as long.
+
+        Where nothing is decided, what is next to each other tells as much.
+        """
+        decides = any(not site.has_rows for site in self.watcher.seen)
+        if not self.inputs.grows or not (decides or self.watcher.chooses):
+            return
+        free = free_dimensions(self.spec, self.purse.base.sizes)
+        numbers = [n for n in sorted(self._numbers()) if n > 1]
+        for dim in long_dimensions(self.spec, free):
+            for most in range(len(numbers), 0, -1):
+                sizes = sizes_along(self.spec, free, dim, numbers[most - 1] + 2)
+                few = numbers[max(0, most - _APART) : most]
+                yield from (
+                    found := [*self._happening(dim, few, {**self.purse.base.sizes, **sizes})]
+                )
+                if found:
+                    break
+
+    def _happening(self, dim: str, numbers: Sequence[int], sizes: Sizes) -> Iterator[Case]:
+        sizes = self.inputs.sized(sizes, ROWS * len(numbers))
+        few = elements(self.spec.inputs, sizes) <= LARGEST
+        if not few or not self.purse.affords(sizes, longer=True):
+            return
+        known, axes = domains_at(self.spec, self.watcher, sizes), self.inputs.axes
+        shapes = {name: self.spec.inputs[name].shape for name in known if name in axes}
+        along = {
+            n: [*s].index(dim) for n, s in shapes.items() if dim in s and [*s].index(dim) != axes[n]
+        }
+        if along:
+            parts = ("events", sizes_label({dim: sizes[dim]}))
+            drawn = self.inputs.draw({}, sizes, parts, None)
+            made = with_events(drawn, known, along, axes, numbers)
+            yield from self.drafts.told(parts, made, sizes, longer=True)
 
     @property
     def _largest(self) -> int:
