@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.gate import run_few
+import pytest
+
+from onnx_gate.report.model import ModelResult
+from tests.support.gate import run_few, run_twins
 
 MODELS = """
 import torch
@@ -70,3 +74,52 @@ def test_near_choices_and_patterns_at_the_ends_are_gone_to(tmp_path: Path) -> No
     }
     shown = {c.case for c in models["WrongChosen"].checks if c.verdict == "diverged"}
     assert "reached/around" in shown
+
+
+BETWEEN = """
+def export(module, example, path):
+    torch.onnx.export(
+        module, tuple(example.values()), str(path), input_names=["x"], dynamo=False,
+        dynamic_axes={"x": {0: "batch"}},
+    )
+
+class Nearest(Twin):
+    "Says which centre is the nearest, of which a file has one by its length that is another's."
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centres", torch.randn(64, 8))
+        self.register_buffer("lengths", self.centres.pow(2).sum(-1))
+        self.register_buffer("others", self.lengths + 0.01 * nn.functional.one_hot(torch.tensor(37), 64))
+    def forward(self, x):
+        lengths = self.others if self.wrong else self.lengths
+        return (lengths - 2 * x @ self.centres.t()).argmin(-1)
+
+class Second(Twin):
+    "Says which scores are the two largest, to one of which a file adds a thousandth."
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(12, 30)
+    def forward(self, x):
+        scores = self.layer(x)
+        if self.wrong:
+            scores = scores + 0.001 * nn.functional.one_hot(torch.tensor(17), 30)
+        return scores.topk(2, -1)[1]
+"""
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
+    inputs = {"Nearest": '{x: "float32[batch, 8]"}', "Second": '{x: "float32[batch, 12]"}'}
+    return run_twins(Path(tmp_path_factory.mktemp("between")), BETWEEN, inputs)
+
+
+@pytest.mark.parametrize("name", ["nearest", "second"])
+def test_every_choice_is_followed_to_where_another_one_is_made(
+    chosen: Mapping[str, ModelResult], name: str
+) -> None:
+    assert chosen[f"{name}-right"].verdict == "pass", chosen[f"{name}-right"].findings
+    assert _diverged(chosen[f"{name}-wrong"]) == {"reached/between"}
+
+
+def _diverged(model: ModelResult) -> set[str]:
+    return {check.case for check in model.checks if check.verdict == "diverged"}

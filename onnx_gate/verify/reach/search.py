@@ -26,6 +26,7 @@ from onnx_gate.verify.reach.around import (
     stepped_around,
 )
 from onnx_gate.verify.reach.ascend import ascend
+from onnx_gate.verify.reach.between import OF_LINE, between
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drafts import Drafts, KeptRows
@@ -126,6 +127,7 @@ class CaseSearch:
         owed = _OWED_TO_FEW if self.watcher.chooses else 0.0
         with self.purse.part(0.7), self._passed(), self.purse.least(owed):
             yield from self._around()
+            yield from self._between()
         with self.purse.part(0.8):
             yield from self._climbed(Climbs.columns)
         yield from self._raised()
@@ -156,6 +158,28 @@ class CaseSearch:
         ordered = any(site.operator in ORDERINGS for site in self.watcher.seen)
         if ordered or self.watcher.chooses:
             yield from self._beside(("around",), own, stack)
+
+    def _between(self) -> Iterator[Case]:
+        """Yield rows next to where, on the way from one to another, another one is chosen."""
+        stack = self._stack
+        if stack is None or stack.passes or not self.watcher.chooses:
+            return
+        names = [name for name, each in self._of_rows(stack).items() if each.is_float]
+        for rows, sizes in self.inputs.batches(self.base) if names else ():
+            if not self.purse.affords(sizes):
+                continue
+            few = self.inputs.sized(self.base.sizes, rows // OF_LINE)
+            known = {} if self.spec.draws_all else self.known
+            drawn = self._fronts(self.inputs.draw(known, few, ("between",), None), stack)
+            pays = partial(self.purse.takes, 1.0, self.purse.ratio(few))
+            found = between(self.watcher.eager, drawn, names, stack, pays)
+            if found is not None:
+                yield from self._rows(("between",), found, stack)
+            return
+
+    def _fronts(self, arrays: Mapping[str, Array], stack: Stack) -> dict[str, Array]:
+        """Return inputs with the rows' axis in front."""
+        return {n: moved(array, stack.axes.get(n, 0), 0) for n, array in arrays.items()}
 
     def _beside(
         self, parts: tuple[str, ...], row: Mapping[str, Array], stack: Stack
@@ -337,8 +361,7 @@ class CaseSearch:
             return own
         sizes = self.inputs.sized(self.base.sizes, _BASES)
         drawn = self.inputs.beside(self.base, self.known, sizes, ("steps",), None)
-        fronts = {n: moved(array, stack.axes.get(n, 0), 0) for n, array in drawn.items()}
-        bases = stack.at(stack.joined((own, fronts)), np.array(_ORDER))
+        bases = stack.at(stack.joined((own, self._fronts(drawn, stack))), np.array(_ORDER))
         for name, domain in self._of_rows(stack).items():
             if not domain.is_float and domain.high - domain.low < len(_ORDER):
                 # Of few codes each comes in every column.
