@@ -327,27 +327,30 @@ def test_a_probability_may_be_held_at_the_end_that_it_is_next_to() -> None:
 class Odds(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         p = x.sigmoid()
-        return 1 / p, torch.log(p), torch.log(1 - p)
+        return 1 / (1 - p), torch.log(p), torch.log(1 - p)
 
 
 def test_rounding_decides_whether_there_is_an_infinity() -> None:
-    """ONNX Runtime's sigmoid of -18 is exactly 0, and the inverse of that is infinite."""
-    near = np.linspace(-18, -16.5, 64, dtype=np.float32)[None]
+    """What is left of 1 is 6e-8 or 0; what is next to 0 has a logarithm, whatever its size is."""
+    near = np.linspace(16.2, 17.2, 64, dtype=np.float32)[None]
     reference = reference_of(Odds(), x=near)
-    p = 1 / (1 + np.exp(-near.astype(np.float64)))
-    inverse = np.where(p > 5e-8, 1 / p, np.inf).astype(np.float32)
-    judged = verdict(reference, inverse)
-    assert judged.holds
-    assert judged.open == np.isinf(inverse).sum()
-    assert verdict(reference, -np.log(inverse), 1).holds
-    assert not verdict(reference, -inverse).holds
-    assert not verdict(reference, np.full_like(inverse, np.nan)).holds
-    finite = reference_of(Odds(), x=-near)  # PyTorch has infinities
-    assert np.isinf(finite.outputs.arrays[2]).any()
-    assert verdict(finite, np.log(p).astype(np.float32), 2).holds
+    assert 0 < np.isinf(reference.outputs.arrays[0]).sum() < near.size
+    left = np.exp(-near.astype(np.float64))
+    for index, exact in enumerate((1 / left, None, np.log(left))):
+        if exact is None:
+            continue
+        sign = np.sign(exact)
+        for odd in (np.isinf(near), near > 16.5, near > 16.7):
+            other = np.where(odd, sign * np.inf, exact).astype(np.float32)
+            judged = verdict(reference, other, index)
+            assert judged.holds, (index, odd.sum())
+            assert judged.open
+        assert not verdict(reference, -other, index).holds
+        assert not verdict(reference, np.full_like(other, np.nan), index).holds
+    small = reference_of(Odds(), x=-near)
+    assert not verdict(small, np.full_like(near, -np.inf), 1).holds
     further = reference_of(Odds(), x=near / 2)
-    assert not verdict(further, np.full_like(inverse, np.inf)).holds
-    assert not verdict(further, np.full_like(inverse, -np.inf), 1).holds
+    assert not verdict(further, np.full_like(near, np.inf)).holds
 
 
 def test_no_variant_is_made_where_nothing_diverges() -> None:

