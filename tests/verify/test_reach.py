@@ -703,7 +703,8 @@ def test_what_no_drawn_input_shows_is_reached(
     wrong, right = results[f"{name}-wrong"], results[f"{name}-right"]
     assert right.verdict == "pass", [f.message for f in right.findings]
     # Of rows on both sides of a threshold one may be as near to it as rounding is.
-    assert all(check.case.startswith("reached/around") for check in right.checks if check.open)
+    near = ("reached/around", "reached/between")
+    assert all(check.case.startswith(near) for check in right.checks if check.open)
     assert wrong.verdict == "diverged"
     diverged = {check.suite for check in wrong.checks if check.verdict == "diverged"}
     assert diverged == {"reached"}
@@ -990,7 +991,7 @@ def test_a_batch_whose_members_meet_each_other_is_no_larger_than_its_square_allo
 
     assert guarded["pairs"].verdict == "pass"
     assert 10 < largest("pairs") <= 250
-    assert largest("right") == 4000
+    assert largest("right") >= 4000
 
 
 def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(
