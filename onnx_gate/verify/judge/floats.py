@@ -155,9 +155,8 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     noise = _behind_decisions(candidate, noise, others)
     expected, whole = noise.expected, slice(None)
     best, moves = expected.copy(), noise.moves(whole)
-    moves[np.isinf(distance(candidate, expected)).reshape(-1)] = (
-        0.0  # no limit lets an infinity pass
-    )
+    # No limit lets an infinity pass.
+    moves[np.isinf(distance(candidate, expected)).reshape(-1)] = 0.0
     noise = noise.at(expected, moves)
     limits = noise.limits(whole).reshape(expected.shape)
     used = _share(distance(candidate, expected), limits)

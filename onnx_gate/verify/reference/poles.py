@@ -74,7 +74,7 @@ class Crossed(Poles):
         with _disable_current_modes():  # what moves rounding would move these
             for pole in poles:
                 off = (own - pole).abs()
-                beyond = torch.where(own > pole, operand < pole, operand > pole)
+                beyond = ((own > pole) & (operand < pole)) | ((own < pole) & (operand > pole))
                 left = (off <= WIDE * unit) & (off.remainder(unit) == 0)
                 left &= (operand - own).abs() >= unit  # and no constant beside next to nothing
                 operand = torch.where(beyond | left, pole, operand)
