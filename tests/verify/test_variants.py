@@ -346,6 +346,10 @@ def test_rounding_decides_whether_there_is_an_infinity() -> None:
             assert judged.holds, (index, odd.sum())
             assert judged.open
         assert not verdict(reference, -other, index).holds
+        own = reference.outputs.arrays[index]
+        for elsewhere in (-100 * sign, 0 * sign):  # on no way from an answer to the infinity
+            strange = np.where(np.isinf(own), elsewhere, own).astype(np.float32)
+            assert not verdict(reference, strange, index).holds
         assert not verdict(reference, np.full_like(other, np.nan), index).holds
     small = reference_of(Odds(), x=-near)
     assert not verdict(small, np.full_like(near, -np.inf), 1).holds

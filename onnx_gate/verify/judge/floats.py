@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -200,9 +201,27 @@ def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnsw
         return noise
     beyond = _on_its_side(noise.expected.reshape(-1)[off], wide, noise.usual) - moves[off]
     moves[off] += _ONE_MORE * np.maximum(beyond, 0.0)
-    passes = np.isinf(wide).any(axis=0) & np.isfinite(candidate.reshape(-1)[off])
-    moves[off[passes]] = math.inf
+    answers = [noise.expected.reshape(-1)[off], *wide]
+    moves[off[_is_on_the_way(candidate.reshape(-1)[off], answers)]] = math.inf
     return noise.at(noise.expected, moves)
+
+
+def _is_on_the_way(candidate: Array, answers: Sequence[Array]) -> Mask:
+    """Return where a number lies between an answer and one that is infinite.
+
+    Where there are answers on both sides of a pole, any number does.
+    """
+    c, found = candidate.astype(np.float64), np.array([each.astype(np.float64) for each in answers])
+    upward, downward = np.isposinf(found).any(axis=0), np.isneginf(found).any(axis=0)
+    found[~np.isfinite(found)] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # no number at all is NaN, and less than none
+        least, most = np.nanmin(found, axis=0), np.nanmax(found, axis=0)
+    both = (upward & ((least < 0) | downward)) | (downward & (most > 0))
+    reached = both | (upward & (c >= least)) | (downward & (c <= most))
+    return np.asarray(reached & np.isfinite(c) & np.isfinite(least))
 
 
 def _unmoved(
@@ -253,9 +272,10 @@ def _share(apart: Floats, limits: Floats) -> Floats:
 def _at_ends(candidate: Array, expected: Array, rules: Rules, reference: Reference) -> Mask | None:
     """Return where PyTorch alone is infinite, and rounding decides it; ``None`` where it does so nowhere.
 
-    A quotient, or a logarithm, of what is left of 1: some of PyTorch's own runs are finite there. What is
-    finite may be any number then. Where the candidate alone is infinite, another of PyTorch's answers has
-    to be, and not because a run holds at 0 what is next to it: as small as that is, it has a logarithm.
+    A quotient, or a logarithm, of what is left of 1: some of PyTorch's own runs are finite there, and the
+    candidate is what they are, or further on their way. Where it alone is infinite, another of PyTorch's
+    answers has to be, and not because a run holds at 0 what is next to it: as small as that is, it has a
+    logarithm.
     """
     if rules.tolerance.auto is None:
         return None
@@ -264,8 +284,9 @@ def _at_ends(candidate: Array, expected: Array, rules: Rules, reference: Referen
     if not alone.any():
         return None
     terms = Terms.of(rules.tolerance.auto, expected.dtype, rules.threads)
-    runs = Noise(expected, terms, reference).all().runs
-    found = alone & np.any([np.isfinite(run.astype(np.float64)) for run in runs], axis=0)
+    wide = [each.array for each in reference.variants() if each.cause == "rounding"]
+    answers = (expected, *Noise(expected, terms, reference).all().runs, *wide)
+    found = alone & _is_on_the_way(candidate, [a for a in answers if a.shape == expected.shape])
     return found if found.any() else None
 
 

@@ -29,11 +29,12 @@ _CARRIED = 8 * WIDE
 
 
 class Poles(OperatorMode):
-    """Sees what operands are next to a pole, call by call."""
+    """Sees what operands are next to a pole, call by call, and what of them a run has ``reached`` one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: dict[int, torch.Tensor] = {}
+        self.reached: dict[tuple[int, float], torch.Tensor] = {}
         self._calls = 0
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -56,26 +57,34 @@ class Poles(OperatorMode):
 
 
 class Crossed(Poles):
-    """Has what was moved to another side of a pole at it, and what is as near as that to one at an end.
+    """Has what was moved to another side of a pole at it, and what may have come to one at an end.
 
-    A probability is moved to no number above 1, so that 1 less it has no other side. What is left of 1 is
-    some units of it and nothing between; a small number that is no multiple of them is as exact as any.
+    A probability is moved to no number above 1, and held there by half of the runs (``held``), so that 1
+    less it has no other side, and is 0 in those. Nor has it any number of next to none: what is left of 1
+    is some units of it and nothing between. Another one is as exact as any, whatever holds it at 0.
     """
 
-    def __init__(self, before: Poles) -> None:
+    def __init__(self, before: Poles, *, held: bool) -> None:
         super().__init__()
-        self._before = before.seen
+        self._before, self._held = before, held
 
     def met(self, call: int, operand: torch.Tensor, poles: tuple[float, ...]) -> torch.Tensor:
         """Return the operand, or one with these elements at the pole."""
-        own, unit = self._before.get(call), torch.finfo(operand.dtype).eps / 2
+        own, unit = self._before.seen.get(call), torch.finfo(operand.dtype).eps / 2
         if own is None or own.shape != operand.shape:
             return operand
+        reached = self._before.reached
         with _disable_current_modes():  # what moves rounding would move these
             for pole in poles:
+                if self._held:
+                    come = operand == pole
+                    reached[call, pole] = come | reached.get((call, pole), come)
                 off = (own - pole).abs()
-                beyond = ((own > pole) & (operand < pole)) | ((own < pole) & (operand > pole))
                 left = (off <= WIDE * unit) & (off.remainder(unit) == 0)
-                left &= (operand - own).abs() >= unit  # and no constant beside next to nothing
-                operand = torch.where(beyond | left, pole, operand)
+                left &= reached.get((call, pole), torch.zeros_like(left))
+                beyond = ((own > pole) & (operand < pole)) | ((own < pole) & (operand > pole))
+                at = torch.full_like(operand, pole)
+                if not pole:  # a quotient by 0 has its sign
+                    at = at.copysign(torch.where(beyond, operand, own))
+                operand = torch.where(beyond | left, at, operand)
         return operand

@@ -250,13 +250,17 @@ def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
     jumps, poles = Jumps(), Poles()
     decided = _run(eager, inputs, jumps) is not None and jumps.decided
     decided |= _run(eager, inputs, poles) is not None and bool(poles.seen)
-    # Of those that join, ONNX takes the first of equals.
+    # Those that hold tell the others what they have at an end. Of those that join, ONNX takes the first of
+    # equals.
     seeds = (
-        *((seed, False) for seed in range(_WIDE_RUNS)),
+        *((seed, False) for seed in sorted(range(_WIDE_RUNS), key=holds, reverse=True)),
         *((s, True) for s in range(_JOINED_RUNS)),
     )
     for seed, joins in seeds if decided else ():
-        kept, mode = Decided(), OrderOfEquals(first=True) if joins else Crossed(poles)
+        kept, mode = (
+            Decided(),
+            OrderOfEquals(first=True) if joins else Crossed(poles, held=holds(seed)),
+        )
         arrays = _run(eager, inputs, mode, MovedRounding(seed, WIDE, joins=joins, decided=kept))
         if arrays is not None:
             still = MovedRounding(seed, times=0.0, decided=kept.followed())
