@@ -23,7 +23,7 @@ from onnx_gate.workers.task import Task
 WORKER = "onnx_gate.gate.worker:work"
 HELD_WORKER = "onnx_gate.gate.held:work"
 HELD_PRELOAD = ("onnx", "onnxruntime", "onnx_gate.gate.held")
-PRELOAD_ONE = ("torch", "onnx", "onnxruntime", "onnx_gate.gate.worker")
+PRELOAD_ONE = ("torch", "onnx", "onnxruntime", "numpy.ma", "onnx_gate.gate.worker")
 """What the process of one model begins with: the rest it imports itself, beside a fork at work."""
 PRELOAD = (
     *PRELOAD_ONE,

@@ -28,7 +28,7 @@ OWN = "onnx_gate.own"
 
 # Taken before any model's code has run, which may well replace it.
 _exit = os._exit
-_path = sys.path[:]
+_path, _known = sys.path[:], dict(sys.modules)
 
 
 def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
@@ -41,6 +41,7 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
     global born
     born = time.perf_counter()
     _path[:] = sys.path
+    _known.update(sys.modules)
     code = 1
     try:
         pid = os.getpid()
@@ -76,21 +77,32 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
 def own_imports() -> Iterator[None]:
     """Import what is no model's, as the process would have before a model's code has run in it.
 
-    Modules are found where they were then, and no record of what a model reads has them.
+    Modules are found where they were then, not in what a model has put in the place of one, and no record
+    of what it reads has them.
     """
     path, collects = sys.path[:], gc.isenabled()
-    sys.path[:] = _path
-    gc.disable()  # imports make next to no garbage
-    sys.audit(OWN, True)
+    made = {
+        name: each
+        for name, each in sys.modules.items()
+        if (_known[name] is not each if name in _known else name.partition(".")[0] not in _known)
+        and getattr(each, "__spec__", None) is None
+    }
     try:
+        sys.path[:] = _path
+        for name in made:
+            del sys.modules[name]
+        sys.modules.update((name, _known[name]) for name in made if name in _known)
+        gc.disable()  # imports make next to no garbage
+        sys.audit(OWN, True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        sys.audit(OWN, False)
         sys.path[:] = path
+        sys.modules.update(made)
         if collects:
             gc.enable()
+        sys.audit(OWN, False)
 
 
 def redirect(log: int) -> None:

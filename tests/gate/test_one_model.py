@@ -13,9 +13,11 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 MODEL = """
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.modules["tqdm"] = MagicMock()  # a package that the model can do without
 torch.set_default_dtype(torch.float64)
 
 class Net(torch.nn.Linear):
