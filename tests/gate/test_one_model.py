@@ -17,7 +17,8 @@ from unittest.mock import MagicMock
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.modules["tqdm"] = MagicMock()  # a package that the model can do without
+for name in ("tqdm", "triton"):  # packages that the model can do without, one of them there
+    sys.modules[name] = MagicMock()
 torch.set_default_dtype(torch.float64)
 
 class Net(torch.nn.Linear):
