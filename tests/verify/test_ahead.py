@@ -131,7 +131,7 @@ models:
 
 
 # Less memory than a fork is made in.
-WITHOUT = "    memory: 3 GiB\n"
+WITHOUT = "    memory: 2 GiB\n"
 
 
 def verified(folder: Path, target: str, more: str = "", *options: str) -> ModelResult:
