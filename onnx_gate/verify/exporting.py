@@ -7,7 +7,6 @@ export that is wrong at every tested size is of the gate's own making.
 
 from __future__ import annotations
 
-import importlib
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +26,6 @@ def export_prepared(
     spec: ModelSpec, context: Context, prepared: Prepared
 ) -> tuple[Exported, Prepared]:
     """Export a module; return the graph, and the module as it was before."""
-    if spec.onnx is None and spec.export.command is None:
-        # Now at the latest: where a run has one model, a fork asks it meanwhile.
-        importlib.import_module("onnx_gate.verify.export.warm")
     exported, after = _export(spec, context, prepared, context.folder)
     sizes = better_example(spec, exported)
     if sizes is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -89,6 +90,7 @@ def export_divided(
         parameters.update(_converted(proto, widened))
         onnx.save_model(proto, str(path))
 
+    importlib.import_module("onnx_gate.verify.export.warm")
     translations = {torch.ops.onnx_gate.border.default: _identity}
     # Another attempt of the exporter's begins anew.
     hook = skeleton.module.register_forward_pre_hook(lambda *_: marks.clear())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,11 +52,7 @@ def judge_floats(
     candidate: Array, expected: Array, rules: Rules, reference: Reference
 ) -> Judgement:
     """Judge one floating-point output of PyTorch's shape and dtype."""
-    plain, automatic = _hold_against(candidate, expected, rules, reference, None)
-    at_ends = None if plain.holds else _at_ends(candidate, expected, rules, reference)
-    if at_ends is not None:
-        candidate = np.where(at_ends, expected, candidate)
-        plain, automatic = _hold_against(candidate, expected, rules, reference, at_ends)
+    plain, automatic = _hold_against(candidate, expected, rules, reference)
     if plain.holds:
         return plain
     automatically = rules.tolerance.auto is not None
@@ -66,7 +61,9 @@ def judge_floats(
         for other in reference.variants()
         if other.array.shape == expected.shape and (automatically or other.cause != "rounding")
     ]
-    if not others:
+    # What was judged without limits has met NaN or an infinity on one side.
+    infinite = automatically and automatic is None and bool(np.isinf(expected).any())
+    if not others and not infinite:
         return plain
     terms = Terms.of(rules.tolerance.auto or DEFAULT_AUTO, expected.dtype, rules.threads)
     noise = automatic.noise if automatic is not None else Noise(expected, terms, reference)
@@ -76,7 +73,7 @@ def judge_floats(
     explained = automatically and nearest.noise.used(candidate).share <= 1
     if not nearest.open.any() and not explained:
         return plain
-    return _hold_against(candidate, expected, rules, reference, at_ends, nearest)[0]
+    return _hold_against(candidate, expected, rules, reference, nearest)[0]
 
 
 def _hold_against(
@@ -84,18 +81,12 @@ def _hold_against(
     expected: Array,
     rules: Rules,
     reference: Reference,
-    opened: Mask | None,
     nearest: _Nearest | None = None,
 ) -> tuple[Judgement, AutoResult | None]:
-    """Judge against PyTorch's answer, or against the ``nearest`` of its answers.
-
-    What is ``opened`` already is the answer itself.
-    """
+    """Judge against PyTorch's answer, or against the ``nearest`` of its answers."""
     answer = expected if nearest is None else nearest.noise.expected
-    causes: tuple[OpenCause, ...] = () if opened is None else ("rounding",)
-    if nearest is not None:
-        opened = nearest.open if opened is None else opened | nearest.open
-        causes = tuple(dict.fromkeys((*causes, *nearest.causes)))
+    opened = None if nearest is None else nearest.open
+    causes: tuple[OpenCause, ...] = () if nearest is None else nearest.causes
     comparison = compare(candidate, answer, threads=rules.threads)
     if comparison.nonfinite:
         candidate, answer = _saturated(candidate, answer, reference)
@@ -153,17 +144,17 @@ def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
 
 def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:
     """Choose PyTorch's answer for each element: of those it was beyond, the one it is least so."""
+    opened = _before_infinity(candidate, noise, others)
     noise = _behind_decisions(candidate, noise, others)
     expected, whole = noise.expected, slice(None)
-    best, moves = expected.copy(), noise.moves(whole)
+    best, moves = np.where(opened, candidate, expected), noise.moves(whole)
     # No limit lets an infinity pass.
     moves[np.isinf(distance(candidate, expected)).reshape(-1)] = 0.0
-    noise = noise.at(expected, moves)
+    noise = noise.at(best, moves)
     limits = noise.limits(whole).reshape(expected.shape)
-    used = _share(distance(candidate, expected), limits)
+    used = _share(distance(candidate, best), limits)
     beyond = used > 1
-    opened = np.zeros(expected.shape, np.bool_)
-    causes: list[OpenCause] = []
+    causes: list[OpenCause] = ["rounding"] if opened.any() else []
     at = np.flatnonzero(beyond)
     wide = [o.array.reshape(-1)[at] for o in others if o.cause == "rounding"]
     for other in others:
@@ -206,6 +197,24 @@ def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnsw
     return noise.at(noise.expected, moves)
 
 
+def _before_infinity(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> Mask:
+    """Return where PyTorch alone is infinite, and rounding decides it.
+
+    A quotient, or a logarithm, of what is left of 1: some of PyTorch's own runs are finite there, and the
+    candidate is what they are, or further on their way. Where it alone is infinite, another of PyTorch's
+    answers has to be, and not because a run holds at 0 what is next to it: as small as that is, it has a
+    logarithm.
+    """
+    expected = noise.expected
+    opened = np.isinf(expected.astype(np.float64)) & np.isfinite(candidate.astype(np.float64))
+    at = np.flatnonzero(opened)
+    if at.size:
+        wide = (each.array for each in others if each.cause == "rounding")
+        answers = [each.reshape(-1)[at] for each in (expected, *noise.runs, *wide)]
+        opened.reshape(-1)[at] = _is_on_the_way(candidate.reshape(-1)[at], answers)
+    return opened
+
+
 def _is_on_the_way(candidate: Array, answers: Sequence[Array]) -> Mask:
     """Return where a number lies between an answer and one that is infinite.
 
@@ -213,12 +222,8 @@ def _is_on_the_way(candidate: Array, answers: Sequence[Array]) -> Mask:
     """
     c, found = candidate.astype(np.float64), np.array([each.astype(np.float64) for each in answers])
     upward, downward = np.isposinf(found).any(axis=0), np.isneginf(found).any(axis=0)
-    found[~np.isfinite(found)] = np.nan
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # no number at all is NaN, and less than none
-        least, most = np.nanmin(found, axis=0), np.nanmax(found, axis=0)
+    least = np.where(np.isfinite(found), found, np.inf).min(axis=0)
+    most = np.where(np.isfinite(found), found, -np.inf).max(axis=0)
     both = (upward & ((least < 0) | downward)) | (downward & (most > 0))
     reached = both | (upward & (c >= least)) | (downward & (c <= most))
     return np.asarray(reached & np.isfinite(c) & np.isfinite(least))
@@ -267,27 +272,6 @@ def _visible(values: Array, usual: float) -> Floats:
 def _share(apart: Floats, limits: Floats) -> Floats:
     """Return what is used of each limit, and of one that is infinite nothing."""
     return np.divide(apart, limits, out=np.zeros_like(apart), where=np.isfinite(limits))
-
-
-def _at_ends(candidate: Array, expected: Array, rules: Rules, reference: Reference) -> Mask | None:
-    """Return where PyTorch alone is infinite, and rounding decides it; ``None`` where it does so nowhere.
-
-    A quotient, or a logarithm, of what is left of 1: some of PyTorch's own runs are finite there, and the
-    candidate is what they are, or further on their way. Where it alone is infinite, another of PyTorch's
-    answers has to be, and not because a run holds at 0 what is next to it: as small as that is, it has a
-    logarithm.
-    """
-    if rules.tolerance.auto is None:
-        return None
-    candidate, expected = _saturated(candidate, expected, reference)
-    alone = np.isinf(expected.astype(np.float64)) & np.isfinite(candidate.astype(np.float64))
-    if not alone.any():
-        return None
-    terms = Terms.of(rules.tolerance.auto, expected.dtype, rules.threads)
-    wide = [each.array for each in reference.variants() if each.cause == "rounding"]
-    answers = (expected, *Noise(expected, terms, reference).all().runs, *wide)
-    found = alone & _is_on_the_way(candidate, [a for a in answers if a.shape == expected.shape])
-    return found if found.any() else None
 
 
 def _saturated(candidate: Array, expected: Array, reference: Reference) -> tuple[Array, Array]:

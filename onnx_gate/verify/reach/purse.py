@@ -84,14 +84,13 @@ class Purse:
         """Return how much more a case of some sizes costs; ``longer`` where a length grows."""
         if sizes == self.base.sizes:
             return 1.0
-        ratio = elements(self._inputs, sizes) / max(1, count(self.base.arrays))
+        base = max(1, count(self.base.arrays))
+        ratio = elements(self._inputs, sizes) / base
         if not longer:
             return _grown(ratio, self._pairs)
         # Words of one row meet each other, and none of another one.
         batch = {dim: sizes[dim] for dim in self._batch & sizes.keys()}
-        rows = elements(self._inputs, {**self.base.sizes, **batch}) / max(
-            1, count(self.base.arrays)
-        )
+        rows = elements(self._inputs, {**self.base.sizes, **batch}) / base
         return _grown(rows, self._pairs) * _grown(ratio / rows, self._lengths) if rows else ratio
 
     def affords(self, sizes: Sizes, longer: bool = False) -> bool:

@@ -126,9 +126,8 @@ class SizeSearch:
             for most in range(len(numbers), 0, -1):
                 sizes = sizes_along(self.spec, free, dim, numbers[most - 1] + 2)
                 few = numbers[max(0, most - _APART) : most]
-                yield from (
-                    found := [*self._happening(dim, few, {**self.purse.base.sizes, **sizes})]
-                )
+                found = [*self._happening(dim, few, {**self.purse.base.sizes, **sizes})]
+                yield from found
                 if found:
                     break
 
