@@ -2,8 +2,8 @@
 
 To export takes most of a run, and is one thread of Python: other cores wait. What PyTorch says of the cases
 hangs on no file. So a fork of the process, with the module as it was built, asks it meanwhile, and tells
-the process what it said: answers, what they have shown, and the runs with moved rounding that are asked
-for as a rule.
+the process what it said: answers, what they have shown, the runs with moved rounding that are asked for as
+a rule, and which weights move nothing.
 
 The invariant: nobody can tell from a result that there was a fork. It has the same threads, hands over data
 alone, and nothing of a case that leaves a trace in the module: that one, and those after it, are the
@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from torch import nn
 
@@ -26,9 +27,10 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.verify.afterwards import room_for_a_fork
-from onnx_gate.verify.asked import ToldCase, digest
+from onnx_gate.verify.asked import Ahead, ToldCase, digest
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import Before
+from onnx_gate.verify.effectless import suspects
 from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.inputs.cases import cases, kind_of, suite_reader
 from onnx_gate.verify.judge.judgement import is_floating
@@ -41,8 +43,9 @@ from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.workers import forked
 
-# What is told of a case, or that all that was told so far stands.
-Tell = Callable[[ToldCase | None], None]
+# What is told: a case, that all so far stand, or of all of them which weights are suspected.
+Told = ToldCase | list[str] | None
+Tell = Callable[[Told], None]
 
 # Of the memory a process may use, what it takes itself: an export holds some three times the weights, and
 # a module whose rounding is moved twice.
@@ -54,13 +57,13 @@ _MOST_BYTES = 4 * KEPT_BYTES
 @contextmanager
 def asked_ahead(
     spec: ModelSpec, context: Context, prepared: Prepared, *, beside: bool
-) -> Iterator[Callable[[], list[ToldCase]]]:
+) -> Iterator[Callable[[], Ahead]]:
     """Ask the module while the body exports it; yield what returns, afterwards, what was told.
 
     Nothing is, where no fork may be ``beside`` this process.
     """
     if not beside or not spec.exported_here or prepared.call.leaves_a_trace:
-        yield list
+        yield Ahead
         return
 
     def ask(tell: Tell) -> None:
@@ -86,10 +89,11 @@ def _shares(module: nn.Module) -> bool:
     return shared or "multiprocessing.synchronize" in sys.modules
 
 
-def _standing(told: Sequence[ToldCase | None]) -> list[ToldCase]:
-    """Return what was told before the last time that it was found to stand."""
+def _standing(told: Sequence[Told]) -> Ahead:
+    """Return what was told before the last time that it was found to stand, and what of all of it."""
     last = max((place for place, each in enumerate(told) if each is None), default=0)
-    return [each for each in told[:last] if each is not None]
+    suspects = next((each for each in told[last:] if isinstance(each, list)), None)
+    return Ahead([each for each in told[:last] if isinstance(each, ToldCase)], suspects)
 
 
 def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> None:
@@ -97,10 +101,10 @@ def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> N
     eager = prepared.eager
     watcher, float64 = Watcher(eager), Float64Reference(eager)
     watcher.axes = DrawnInputs(spec).row_axes
-    before, resolved, size = Before(eager.module), False, 0
+    before, resolved, whole, size = Before(eager.module), False, False, 0
     focus = focus_of(eager, spec, prepared.sizes)
-    made = cases(spec, prepared.sizes, context.workspace, context.patterns, focus=focus)
-    for number, case in enumerate(made, start=1):
+    made = partial(cases, spec, prepared.sizes, context.workspace, context.patterns, focus=focus)
+    for number, case in enumerate(made(), start=1):
         try:
             outputs = watcher.run(case.arrays)
         except Refusal:
@@ -118,7 +122,10 @@ def _ask(spec: ModelSpec, context: Context, prepared: Prepared, tell: Tell) -> N
         tell(ToldCase(digest(case.arrays), outputs, watcher.told(), reference.said))
         if number & (number - 1) == 0 and not _stands(prepared, tell):
             return
-    _stands(prepared, tell)
+    else:
+        whole = True
+    if _stands(prepared, tell) and whole:
+        tell(suspects(eager, (case for case in made() if not case.is_edge)))
 
 
 def _stands(prepared: Prepared, tell: Tell) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,16 @@ class ToldCase:
 
 
 class Ahead:
-    """What a fork was told before this process asks: of the first cases, in their order."""
+    """What a fork was told before this process asks: of the first cases, in their order.
 
-    def __init__(self, told: Iterable[ToldCase] = ()) -> None:
+    ``suspects`` are the weights that may be without effect, ``None`` where the fork has not come to that.
+    """
+
+    def __init__(
+        self, told: Iterable[ToldCase] = (), suspects: Sequence[str] | None = None
+    ) -> None:
         self._told = {each.inputs: each for each in told}
+        self.suspects = suspects
 
     def of(self, inputs: Mapping[str, Array]) -> ToldCase | None:
         """Return what the fork was told of these inputs, ``None`` from the first on that it was not asked.

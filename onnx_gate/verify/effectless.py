@@ -8,12 +8,13 @@ same size, at once, and what the outputs do is held against what moved rounding 
 
 The invariant: nothing is said that an exchange did not show, in every ordinary case that is asked. Cost: a
 pass with gradients of the smallest case; and where there is a suspicion one of the largest (a norm over one
-position has no effect, and over two it has), and up to four plain ones of each.
+position has no effect, and over two it has), and up to four plain ones of each. What is suspected hangs on
+no file, and is asked ahead of it where there is a core for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -28,6 +29,7 @@ from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.text import counted, listed
 from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import Noise, Terms
 from onnx_gate.verify.other_weights import exchanged, is_plain, moves, turned
@@ -43,18 +45,18 @@ _HALVES = 4
 _NAMED = 3
 
 
-def effectless(checker: Checker) -> Iterator[Finding]:
-    """Yield a finding about the matrices of weights that can be exchanged for others."""
+def effectless(checker: Checker, told: Sequence[str] | None) -> Iterator[Finding]:
+    """Yield a finding about the matrices of weights that can be exchanged for others.
+
+    ``told`` is what ``suspects`` has said of the module, where that is known.
+    """
     eager = checker.setting.eager
-    weights = {name: tensor for name, tensor in state.tensors(eager.module) if _is_matrix(tensor)}
-    drawn = list(islice(checker.ordinary(), _CASES)) if weights else []
-    drawn.sort(key=lambda each: sum(array.nbytes for array in each.arrays.values()))
-    suspected = [*weights]
-    for case in drawn[:1] + drawn[1:][-1:]:
-        if suspected:
-            by = moves(eager, case.arrays, {name: weights[name] for name in suspected})
-            suspected = [name for name in sorted(by, key=by.__getitem__) if by[name] < _SUSPECTED]
-    asked = [(case, checker.ask(case).reference) for case in reversed(drawn) if suspected]
+    suspected = list(suspects(eager, checker.ordinary()) if told is None else told)
+    if not suspected:
+        return
+    weights = _matrices(eager)
+    drawn = _by_size(checker.ordinary())
+    asked = [(case, checker.ask(case).reference) for case in reversed(drawn)]
     for _ in range(_HALVES):
         if not asked or not suspected:
             return
@@ -70,6 +72,28 @@ def effectless(checker: Checker) -> Iterator[Finding]:
             )
             return
         suspected = suspected[: len(suspected) // 2]
+
+
+def suspects(eager: Eager, ordinary: Iterable[Case]) -> list[str]:
+    """Return the matrices of weights that may be without effect on ordinary cases, the least first."""
+    weights = _matrices(eager)
+    drawn = _by_size(ordinary) if weights else []
+    suspected = [*weights] if drawn else []
+    for case in drawn[:1] + drawn[1:][-1:]:
+        if suspected:
+            by = moves(eager, case.arrays, {name: weights[name] for name in suspected})
+            suspected = [name for name in sorted(by, key=by.__getitem__) if by[name] < _SUSPECTED]
+    return suspected
+
+
+def _matrices(eager: Eager) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in state.tensors(eager.module) if _is_matrix(tensor)}
+
+
+def _by_size(ordinary: Iterable[Case]) -> list[Case]:
+    """Return the first cases, those of the smallest inputs first."""
+    drawn = islice(ordinary, _CASES)
+    return sorted(drawn, key=lambda each: sum(array.nbytes for array in each.arrays.values()))
 
 
 def _is_matrix(tensor: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +23,17 @@ class Progress:
         self._emit = emit
         self.stages: list[Stage] = []
         self.findings: list[Finding] = []
-        self.export: ExportInfo | None = None
+        self._export: Future[ExportInfo] | None = None
         self.weights: Weights | None = None
+
+    @property
+    def export(self) -> ExportInfo | None:
+        """What the report says of the file, once there is one."""
+        return None if self._export is None else self._export.result()
+
+    def exported(self, info: Callable[[], ExportInfo]) -> None:
+        """Have ``info`` say it beside what follows: a file's digest takes half a second for each GiB."""
+        self._export = ThreadPoolExecutor(1).submit(info)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -204,15 +204,15 @@ def _verify(
         exported, inspected = earlier
         reduced = reduced_precision(exported.proto, exported.exporter, prepared.eager.module)
         _must_agree(prepared, "called again", as_built)
-        progress.export = exported.info()
+        progress.exported(exported.info)
         progress.findings += inspected
     else:
         with progress.stage("export"):
             with asked_ahead(spec, context, prepared, beside=beside) as told:
                 exported, after = export_prepared(spec, context, prepared)
-            progress.export = exported.info()
+            progress.exported(exported.info)
         changed, prepared = after.eager.module is not prepared.eager.module, after
-        ahead = Ahead(() if changed else told())
+        ahead = Ahead() if changed else told()
         progress.findings += prepared.findings
         with progress.stage("inspect"):
             reduced = reduced_precision(exported.proto, exported.exporter, prepared.eager.module)
@@ -253,7 +253,8 @@ def _verify(
     advisory = AdvisoryCases(checker, beside=beside and tries)
     forks.callback(advisory.end)
     with progress.split("verify", checker.tally.clock):
-        tally = checker.run(None if prepared.eager.left_out else ahead)
+        ahead = Ahead() if prepared.eager.left_out else ahead
+        tally = checker.run(ahead)
         with tally.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls", as_built)
         taken = time.monotonic() - began
@@ -265,7 +266,7 @@ def _verify(
         waived, _ = waive(spec, tally.checks, context.today)
         if room and not context.patterns and all(c.verdict == "pass" for c in tally.checks):
             with tally.clock.of("pytorch"):
-                progress.findings += effectless(checker)
+                progress.findings += effectless(checker, ahead.suspects)
                 progress.findings += alike_weights(checker, prepared, exported)
         progress.findings += baked_size(checker, waived, progress.findings)
     progress.findings += (*tally.findings, *left_out.findings(prepared.eager))

@@ -99,6 +99,18 @@ class Polite(Net):
         return classes, best
 
 
+class Branched(Net):
+    '''Has a branch without effect, and no gradient outside of a fork.'''
+
+    def forward(self, x, rows):
+        exporting = torch.compiler.is_exporting()
+        if torch.is_grad_enabled() and not exporting and os.getpid() == WORKER:
+            raise RuntimeError("no gradient here")
+        slowly()
+        y = self.table(rows)
+        return self.second(x + y) + 0 * self.second(self.first(y))
+
+
 class Drawing(Net):
     '''Draws, and has more threads, for large inputs alone.'''
 
@@ -168,6 +180,13 @@ def test_a_result_is_the_same_to_the_bit(tmp_path: Path) -> None:
         check.case for check in alone.checks if not check.case.startswith(("advice", "reached"))
     }
     assert asked(alone) - asked(ahead) == len(cases) > 8
+
+
+def test_which_weights_may_be_without_effect_is_asked_ahead(tmp_path: Path) -> None:
+    ahead, alone = (verified(tmp_path, "Branched", more) for more in ("", WITHOUT))
+    (found,) = [finding for finding in ahead.findings if finding.code == "OG421"]
+    assert found.data == {"weights": ["first.weight"]}
+    assert not [finding for finding in alone.findings if finding.code == "OG421"]
 
 
 def test_a_fork_that_never_answers_costs_what_it_would_have_told(tmp_path: Path) -> None:

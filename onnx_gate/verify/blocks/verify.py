@@ -157,7 +157,7 @@ def _verify(
             divided = export_divided(
                 spec, skeleton, staged, prepared.eager, prepared.example, outside, context.folder
             )
-            progress.export = divided.exported.info()
+            progress.exported(divided.exported.info)
         with progress.stage("weights"):
             _weights(progress, divided.exported, skeleton, made, divided.parameters)
     exported = divided.exported
@@ -234,7 +234,7 @@ def _of_file(
     """Find the blocks in a committed file, and what each of its weights is."""
     with progress.stage("export"):
         exported = export(spec, prepared.eager, prepared.example, context.workspace, context.folder)
-        progress.export = exported.info()
+        progress.exported(exported.info)
     reduced = reduced_precision(exported.proto, exported.exporter, skeleton.module)
     if reduced is not None:
         progress.findings.append(note(reduced))
