@@ -46,6 +46,7 @@ from onnx_gate.report.story.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.sessions import without_optimisations
 from onnx_gate.verify.subject import Subject
 
 # Where onnxscript's optimiser names the rule that wrote a node.
@@ -208,10 +209,12 @@ def worst(result: ModelResult, runtimes: Iterable[RuntimeSpec] = ()) -> Check | 
     """Return the check to diagnose: the worst of which there are numbers, else the worst.
 
     Of an engine that runs the file as it is written, where one diverges: what is wrong in the file
-    itself is wrong in every engine, and is no fault of the one that it makes the largest error in.
+    itself is wrong in every engine, and is no fault of the one that it makes the largest error in. And of
+    a model's own runtimes before the one without optimisations, which answers one case alone.
     """
-    bad = failing(result)
+    bad, runtimes = failing(result), tuple(runtimes)
     others = {runtime.label for runtime in runtimes if not runtime.engine.plain}
+    others |= {each.label for each in [without_optimisations(runtimes)] if each is not None}
     plain = [check for check in bad if check.runtime not in others]
     bad = plain or bad
     return next((check for check in bad if check.metrics is not None), bad[0] if bad else None)

@@ -315,7 +315,7 @@ class Checker(Comparer[CaseReference]):
         """Run one case with the optimisations off: some faults show at one level only."""
         asked = asked or self._module.ask(case)
         try:
-            with self._sessions((plain,)) as sessions:
+            with self._sessions((plain,), few=True) as sessions:
                 return list(self._case(replace(case, expected={}), asked, sessions))
         except GateError as error:
             self.tally.findings.append(
