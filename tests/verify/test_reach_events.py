@@ -32,6 +32,9 @@ class Alarms(Apart):
         both = hot[:, :, None] & hot[:, None, :] & self.near(x, 21 if self.wrong else 20)
         return both.flatten(1).any(1).float()
 
+class Fixed(Alarms):
+    "Is only asked about 24 steps."
+
 class Spans(Apart):
     "Gives the best score of an answer that is at most 30 words long, or 31."
     def forward(self, one, last):
@@ -60,6 +63,7 @@ LONG, WORD = '"float32[batch, seq]"', "{dtype: int64, shape: [batch, seq], range
 def happened(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
     inputs = {
         "Alarms": f"{{x: {LONG}}}",
+        "Fixed": '{x: "float32[batch, 24]"}',
         "Spans": f"{{one: {LONG}, last: {LONG}}}",
         "Matches": f"{{one: {WORD}, other: {WORD}}}",
         "Streak": f"{{x: {LONG}}}",
@@ -67,7 +71,7 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResu
     return run_twins(Path(tmp_path_factory.mktemp("events")), MODELS, inputs)
 
 
-@pytest.mark.parametrize("name", ["alarms", "spans", "matches", "streak"])
+@pytest.mark.parametrize("name", ["alarms", "fixed", "spans", "matches", "streak"])
 def test_events_are_as_far_apart_as_a_window_that_the_code_names(
     happened: Mapping[str, ModelResult], name: str
 ) -> None:

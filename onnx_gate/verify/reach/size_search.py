@@ -29,6 +29,7 @@ from onnx_gate.verify.reach.sizes import (
     distant_sizes,
     free_dimensions,
     further_sizes,
+    given_lengths,
     grown,
     long_dimensions,
     named_by_decisions,
@@ -123,15 +124,26 @@ class SizeSearch:
         free = free_dimensions(self.spec, self.purse.base.sizes)
         numbers = [n for n in sorted(self._numbers()) if n > 1]
         for dim in long_dimensions(self.spec, free):
-            for most in range(len(numbers), 0, -1):
-                sizes = sizes_along(self.spec, free, dim, numbers[most - 1] + 2)
-                few = numbers[max(0, most - _APART) : most]
-                found = [*self._happening(dim, few, {**self.purse.base.sizes, **sizes})]
-                yield from found
-                if found:
-                    break
+            mosts = range(len(numbers), 0, -1)
+            lengths = (sizes_along(self.spec, free, dim, numbers[n - 1] + 2) for n in mosts)
+            few = (numbers[max(0, most - _APART) : most] for most in mosts)
+            yield from self._happening(dim, zip(few, lengths, strict=True))
+        for given, length in given_lengths(self.spec, free).items():
+            within = [n for n in numbers if n < length][-_APART:]
+            sizes = {given: length} if isinstance(given, str) else {}
+            yield from self._happening(given, ((within[n:], sizes) for n in range(len(within))))
 
-    def _happening(self, dim: str, numbers: Sequence[int], sizes: Sizes) -> Iterator[Case]:
+    def _happening(
+        self, dim: str | int, tried: Iterable[tuple[Sequence[int], Sizes]]
+    ) -> Iterator[Case]:
+        """Yield the first of these numbers, each at its sizes, that there is enough for."""
+        for numbers, sizes in tried:
+            found = [*self._apart(dim, numbers, {**self.purse.base.sizes, **sizes})]
+            yield from found
+            if found:
+                return
+
+    def _apart(self, dim: str | int, numbers: Sequence[int], sizes: Sizes) -> Iterator[Case]:
         sizes = self.inputs.sized(sizes, ROWS * len(numbers))
         few = elements(self.spec.inputs, sizes) <= LARGEST
         if not few or not self.purse.affords(sizes, longer=True):
@@ -142,7 +154,7 @@ class SizeSearch:
             n: [*s].index(dim) for n, s in shapes.items() if dim in s and [*s].index(dim) != axes[n]
         }
         if along:
-            parts = ("events", sizes_label({dim: sizes[dim]}))
+            parts = ("events", sizes_label({dim: sizes[dim]}) if isinstance(dim, str) else str(dim))
             drawn = self.inputs.draw({}, sizes, parts, None)
             made = with_events(drawn, known, along, axes, numbers)
             yield from self.drafts.told(parts, made, sizes, longer=True)

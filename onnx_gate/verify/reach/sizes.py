@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from onnx_gate.graph.limits import FEW_APART, LOOPED
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.manifest.roles import Role, roles
+from onnx_gate.manifest.roles import Role, batches, roles
 from onnx_gate.verify.export.exported import LARGEST_SIZE
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
@@ -158,6 +158,13 @@ def long_dimensions(spec: ModelSpec, free: Sequence[str]) -> Sequence[str]:
     """Return the dimensions that are no batch's, or all where each is one."""
     kinds = roles(spec.inputs)
     return [dim for dim in free if kinds.get(dim) != "batch"] or free
+
+
+def given_lengths(spec: ModelSpec, free: Sequence[str]) -> dict[str | int, int]:
+    """Return the longest that each dimension is whose sizes are given, but for those of a batch."""
+    dims = {dim for each in spec.inputs.values() for dim in each.shape} - {*free}
+    kept = sorted(dims - batches(spec.inputs), key=str)
+    return {dim: dim if isinstance(dim, int) else max(spec.dims[dim]) for dim in kept}
 
 
 def sizes_along(spec: ModelSpec, free: Sequence[str], dim: str, size: int) -> dict[str, int]:
