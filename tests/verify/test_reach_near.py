@@ -104,21 +104,38 @@ class Second(Twin):
         if self.wrong:
             scores = scores + 0.001 * nn.functional.one_hot(torch.tensor(17), 30)
         return scores.topk(2, -1)[1]
+
+class Alone(Twin):
+    "Is asked about one row at a time, and a file adds to one of its scores."
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(12, 24)
+    def forward(self, x):
+        scores = self.layer(x)
+        if self.wrong:
+            scores = scores + 0.001 * nn.functional.one_hot(torch.tensor(4), 24)
+        return scores.argmax(-1)
 """
 
 
 @pytest.fixture(scope="module")
 def chosen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
-    inputs = {"Nearest": '{x: "float32[batch, 8]"}', "Second": '{x: "float32[batch, 12]"}'}
+    inputs = {
+        "Nearest": '{x: "float32[batch, 8]"}',
+        "Second": '{x: "float32[batch, 12]"}',
+        "Alone": '{x: "float32[1, 12]"}',
+    }
     return run_twins(Path(tmp_path_factory.mktemp("between")), BETWEEN, inputs)
 
 
-@pytest.mark.parametrize("name", ["nearest", "second"])
+@pytest.mark.parametrize("name", ["nearest", "second", "alone"])
 def test_every_choice_is_followed_to_where_another_one_is_made(
     chosen: Mapping[str, ModelResult], name: str
 ) -> None:
     assert chosen[f"{name}-right"].verdict == "pass", chosen[f"{name}-right"].findings
-    assert _diverged(chosen[f"{name}-wrong"]) == {"reached/between"}
+    wrong = _diverged(chosen[f"{name}-wrong"])
+    assert any(case.startswith("reached/between") for case in wrong), wrong
+    assert all(case.startswith("reached/") for case in wrong), wrong
 
 
 def _diverged(model: ModelResult) -> set[str]:

@@ -17,13 +17,17 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Float64
 from onnx_gate.verify.reach.gauge import read
+from onnx_gate.verify.reach.passes import CASES
 from onnx_gate.verify.reach.stack import Stack
 
 # What is left of a line after so many halvings is kept: a 2**8th of it to a 2**17th.
-_KEPT = frozenset((8, 11, 14, 17))
-HALVINGS = max(_KEPT)
+_KEPT = (8, 11, 14, 17)
+# And where each row is a pass: nearer ones show more, as long as rounding does not decide them.
+_KEPT_OF_PASSES = (14,)
 # So many rows are kept of a line.
 OF_LINE = 2 * len(_KEPT)
+# And so many passes are halved.
+LINES = CASES // (2 * len(_KEPT_OF_PASSES))
 
 _Places = npt.NDArray[np.int64]
 
@@ -35,13 +39,16 @@ def between(
     stack: Stack,
     pays: Callable[[], bool],
 ) -> dict[str, Array] | None:
-    """Return rows on both sides of where choices change, as many lines as there are ``rows``.
+    """Return rows on both sides of where choices change, as many lines as there are ``rows``, or ``LINES``.
 
     The inputs of ``names`` are moved, those of floats; others are as they are at a line's beginning.
     ``pays`` is asked before each batch. ``None`` where nothing is chosen, or always the same.
     """
     chosen = _choices(eager, rows, stack) if pays() else None
-    lines = None if chosen is None else _lines(chosen)
+    if chosen is None:
+        return None
+    count, kept_after = (LINES, _KEPT_OF_PASSES) if stack.passes else (len(chosen), _KEPT)
+    lines = _lines(chosen, count)
     if lines is None:
         return None
     first, last, column = lines
@@ -53,7 +60,7 @@ def between(
     if one is None or other is None:
         return None
     kept, apart = [], one != other
-    for halving in range(1, HALVINGS + 1):
+    for halving in range(1, kept_after[-1] + 1):
         middle = {**low, **{name: _halfway(low[name], high[name]) for name in names}}
         found = _at(_choices(eager, middle, stack), column) if pays() else None
         if found is None:
@@ -61,7 +68,7 @@ def between(
         same = found == one
         low = _chosen(same, middle, low, names)
         high = _chosen(~same, middle, high, names)
-        if halving in _KEPT:
+        if halving in kept_after:
             kept += [stack.at(each, np.flatnonzero(apart)) for each in (low, high)]
     return stack.joined(kept) if kept and apart.any() else None
 
@@ -82,7 +89,7 @@ def _at(chosen: Float64 | None, column: _Places) -> Float64 | None:
     return found
 
 
-def _lines(chosen: Float64) -> tuple[_Places, _Places, _Places] | None:
+def _lines(chosen: Float64, count: int) -> tuple[_Places, _Places, _Places] | None:
     """Return a beginning and an end for each line, and the place at which these differ.
 
     Places come in turn, at each of them what is chosen there, and to each of it what comes next to it,
@@ -93,7 +100,7 @@ def _lines(chosen: Float64) -> tuple[_Places, _Places, _Places] | None:
     if not several:
         return None
     lines = []
-    for line in range(len(chosen)):
+    for line in range(count):
         turn, place = divmod(line, len(several))
         column, rows = several[place]
         step, own = divmod(turn, len(rows))

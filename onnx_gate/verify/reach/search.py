@@ -26,7 +26,7 @@ from onnx_gate.verify.reach.around import (
     stepped_around,
 )
 from onnx_gate.verify.reach.ascend import ascend
-from onnx_gate.verify.reach.between import OF_LINE, between
+from onnx_gate.verify.reach.between import LINES, OF_LINE, between
 from onnx_gate.verify.reach.climbs import WITH_GRADIENTS, Climbs, Found
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drafts import Drafts, KeptRows
@@ -125,9 +125,9 @@ class CaseSearch:
         with self.purse.least(OWED if self.told else _OWED_TO_FEW):
             yield from self._lines()
         owed = _OWED_TO_FEW if self.watcher.chooses else 0.0
-        with self.purse.part(0.7), self._passed(), self.purse.least(owed):
-            yield from self._around()
-            yield from self._between()
+        for follow in (self._around, self._between):
+            with self.purse.part(0.7), self._passed(), self.purse.least(owed):
+                yield from follow()
         with self.purse.part(0.8):
             yield from self._climbed(Climbs.columns)
         yield from self._raised()
@@ -162,20 +162,27 @@ class CaseSearch:
     def _between(self) -> Iterator[Case]:
         """Yield rows next to where, on the way from one to another, another one is chosen."""
         stack = self._stack
-        if stack is None or stack.passes or not self.watcher.chooses:
+        if stack is None or not self.watcher.chooses:
             return
         names = [name for name, each in self._of_rows(stack).items() if each.is_float]
-        for rows, sizes in self.inputs.batches(self.base) if names else ():
-            if not self.purse.affords(sizes):
-                continue
-            few = self.inputs.sized(self.base.sizes, rows // OF_LINE)
-            known = {} if self.spec.draws_all else self.known
-            drawn = self._fronts(self.inputs.draw(known, few, ("between",), None), stack)
-            pays = partial(self.purse.takes, 1.0, self.purse.ratio(few))
+        for drawn, pays in self._ends(stack) if names else ():
             found = between(self.watcher.eager, drawn, names, stack, pays)
             if found is not None:
                 yield from self._rows(("between",), found, stack)
             return
+
+    def _ends(self, stack: Stack) -> Iterator[tuple[dict[str, Array], Callable[[], bool]]]:
+        """Yield rows to draw lines between, as many as there is enough for, with what pays for them."""
+        if stack.passes:
+            drawn = self.inputs.rows(self.base, self.known, 4 * LINES, ("between",))
+            yield drawn, partial(self.purse.takes, float(LINES))
+            return
+        for rows, sizes in self.inputs.batches(self.base):
+            if self.purse.affords(sizes):
+                few = self.inputs.sized(self.base.sizes, rows // OF_LINE)
+                known = {} if self.spec.draws_all else self.known
+                drawn = self._fronts(self.inputs.draw(known, few, ("between",), None), stack)
+                yield drawn, partial(self.purse.takes, 1.0, self.purse.ratio(few))
 
     def _fronts(self, arrays: Mapping[str, Array], stack: Stack) -> dict[str, Array]:
         """Return inputs with the rows' axis in front."""
