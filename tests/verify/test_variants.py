@@ -355,6 +355,22 @@ def test_rounding_decides_whether_there_is_an_infinity() -> None:
     assert not verdict(further, np.full_like(near, np.inf)).holds
 
 
+class Shares(nn.Module):
+    def forward(self, x: Tensor, total: Tensor) -> Tensor:
+        return (x / 4) / total
+
+
+def test_rounding_decides_whether_a_quotient_by_zero_is_infinite_or_no_number() -> None:
+    """Who flushes 2.5e-39 to zero divides zero by zero."""
+    reference = reference_of(Shares(), x=np.float32([[1e-38, 1.0]]), total=np.zeros((1, 2), "f4"))
+    assert np.isposinf(reference.outputs.arrays[0]).all()
+    judged = verdict(reference, np.float32([[np.nan, np.inf]]))
+    assert judged.holds, judged.reason
+    assert judged.open == 1
+    assert not verdict(reference, np.float32([[np.nan, np.nan]])).holds
+    assert not verdict(reference, np.float32([[-np.inf, np.inf]])).holds
+
+
 def test_no_variant_is_made_where_nothing_diverges() -> None:
     reference = reference_of(Attention(), x=floats(2, 5, 9), mask=masks(5))
     assert verdict(reference, reference.outputs.arrays[0].copy()).holds

@@ -62,8 +62,8 @@ def judge_floats(
         if other.array.shape == expected.shape and (automatically or other.cause != "rounding")
     ]
     # What was judged without limits has met NaN or an infinity on one side.
-    infinite = automatically and automatic is None and bool(np.isinf(expected).any())
-    if not others and not infinite:
+    no_number = automatically and automatic is None and not bool(np.isfinite(expected).all())
+    if not others and not no_number:
         return plain
     terms = Terms.of(rules.tolerance.auto or DEFAULT_AUTO, expected.dtype, rules.threads)
     noise = automatic.noise if automatic is not None else Noise(expected, terms, reference)
@@ -144,7 +144,7 @@ def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
 
 def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:
     """Choose PyTorch's answer for each element: of those it was beyond, the one it is least so."""
-    opened = _before_infinity(candidate, noise, others)
+    opened = _where_is_no_number(candidate, noise, others)
     noise = _behind_decisions(candidate, noise, others)
     expected, whole = noise.expected, slice(None)
     best, moves = np.where(opened, candidate, expected), noise.moves(whole)
@@ -197,21 +197,24 @@ def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnsw
     return noise.at(noise.expected, moves)
 
 
-def _before_infinity(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> Mask:
-    """Return where PyTorch alone is infinite, and rounding decides it.
+def _where_is_no_number(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> Mask:
+    """Return where PyTorch has no finite number, and rounding decides what there is.
 
     A quotient, or a logarithm, of what is left of 1: some of PyTorch's own runs are finite there, and the
-    candidate is what they are, or further on their way. Where it alone is infinite, another of PyTorch's
-    answers has to be, and not because a run holds at 0 what is next to it: as small as that is, it has a
-    logarithm.
+    candidate is what they are, or further on their way. A quotient by 0 of what may be flushed to it is
+    infinite in some of them and NaN in others. Where the candidate alone has no finite number, another of
+    PyTorch's answers has to have none, and not because a run holds at 0 what is next to it: as small as
+    that is, it has a logarithm.
     """
-    expected = noise.expected
-    opened = np.isinf(expected.astype(np.float64)) & np.isfinite(candidate.astype(np.float64))
+    c, t = candidate.astype(np.float64), noise.expected.astype(np.float64)
+    opened = ~np.isfinite(t) & (distance(c, t) > 0)
     at = np.flatnonzero(opened)
     if at.size:
         wide = (each.array for each in others if each.cause == "rounding")
-        answers = [each.reshape(-1)[at] for each in (expected, *noise.runs, *wide)]
-        opened.reshape(-1)[at] = _is_on_the_way(candidate.reshape(-1)[at], answers)
+        answers = [each.reshape(-1)[at] for each in (noise.expected, *noise.runs, *wide)]
+        flat = c.reshape(-1)[at]
+        same = ~np.isfinite(flat) & np.any([distance(each, flat) == 0 for each in answers], axis=0)
+        opened.reshape(-1)[at] = same | _is_on_the_way(flat, answers)
     return opened
 
 
