@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -353,6 +354,31 @@ def test_rounding_decides_whether_there_is_an_infinity() -> None:
     assert not verdict(small, np.full_like(near, -np.inf), 1).holds
     further = reference_of(Odds(), x=near / 2)
     assert not verdict(further, np.full_like(near, np.inf)).holds
+
+
+class LogOfShare(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(x.sigmoid())
+
+
+class LogOfExp(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(x.exp())
+
+
+@pytest.mark.parametrize(
+    ("module", "dtype", "near", "further"),
+    [(LogOfShare, np.float16, -16.6, -13.0), (LogOfExp, np.float32, -102.5, -99.0)],
+)
+def test_the_least_numbers_may_be_none(
+    module: type[nn.Module], dtype: type[np.floating[Any]], near: float, further: float
+) -> None:
+    """6e-8 in float16, and 3e-45 in float32, are a step or two from 0, which has no logarithm."""
+    for x, holds in (near, True), (further, False):
+        at = np.linspace(x - 0.1, x + 0.1, 8).astype(dtype)[None]
+        reference = reference_of(module(), x=at)
+        assert np.isfinite(reference.outputs.arrays[0]).all()
+        assert verdict(reference, np.full_like(at, -np.inf)).holds is holds
 
 
 class Shares(nn.Module):

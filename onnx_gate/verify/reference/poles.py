@@ -61,7 +61,8 @@ class Crossed(Poles):
 
     A probability is moved to no number above 1, and held there by half of the runs (``held``), so that 1
     less it has no other side, and is 0 in those. Nor has it any number of next to none: what is left of 1
-    is some units of it and nothing between. Another one is as exact as any, whatever holds it at 0.
+    is some units of it and nothing between, as are the least numbers of all. Another one is as exact as
+    any, whatever holds it at 0.
     """
 
     def __init__(self, before: Poles, *, held: bool) -> None:
@@ -70,9 +71,10 @@ class Crossed(Poles):
 
     def met(self, call: int, operand: torch.Tensor, poles: tuple[float, ...]) -> torch.Tensor:
         """Return the operand, or one with these elements at the pole."""
-        own, unit = self._before.seen.get(call), torch.finfo(operand.dtype).eps / 2
+        own, known = self._before.seen.get(call), torch.finfo(operand.dtype)
         if own is None or own.shape != operand.shape:
             return operand
+        unit, step = known.eps / 2, known.smallest_normal * known.eps
         reached = self._before.reached
         with _disable_current_modes():  # what moves rounding would move these
             for pole in poles:
@@ -80,7 +82,7 @@ class Crossed(Poles):
                     come = operand == pole
                     reached[call, pole] = come | reached.get((call, pole), come)
                 off = (own - pole).abs()
-                left = (off <= WIDE * unit) & (off.remainder(unit) == 0)
+                left = (off <= WIDE * unit) & (off.remainder(unit) == 0) | (off <= WIDE * step)
                 left &= reached.get((call, pole), torch.zeros_like(left))
                 beyond = ((own > pole) & (operand < pole)) | ((own < pole) & (operand > pole))
                 at = torch.full_like(operand, pole)
