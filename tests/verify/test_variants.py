@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -388,13 +389,14 @@ class Shares(nn.Module):
 
 def test_rounding_decides_whether_a_quotient_by_zero_is_infinite_or_no_number() -> None:
     """Who flushes 2.5e-39 to zero divides zero by zero."""
-    reference = reference_of(Shares(), x=np.float32([[1e-38, 1.0]]), total=np.zeros((1, 2), "f4"))
+    x, nan, inf = np.array([1e-38, 1.0], np.float32), math.nan, math.inf
+    reference = reference_of(Shares(), x=x, total=np.zeros_like(x))
     assert np.isposinf(reference.outputs.arrays[0]).all()
-    judged = verdict(reference, np.float32([[np.nan, np.inf]]))
+    judged = verdict(reference, np.array([nan, inf], np.float32))
     assert judged.holds, judged.reason
     assert judged.open == 1
-    assert not verdict(reference, np.float32([[np.nan, np.nan]])).holds
-    assert not verdict(reference, np.float32([[-np.inf, np.inf]])).holds
+    assert not verdict(reference, np.array([nan, nan], np.float32)).holds
+    assert not verdict(reference, np.array([-inf, inf], np.float32)).holds
 
 
 def test_no_variant_is_made_where_nothing_diverges() -> None:
