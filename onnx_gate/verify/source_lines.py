@@ -214,9 +214,9 @@ def of_frames(
     for file, number in frames:
         if not _is_machinery(file):
             last = _line(file, number, root)
-            code = (kept or {}).get((file, number), last.code)[:_CODE_LENGTH]
-            if code != last.code:
-                last = replace(last, code=code, own=False)
+            was = (kept or {}).get((file, number))
+            if was is not None and was != linecache.getline(file, number).strip():
+                last = replace(last, code=was[:_CODE_LENGTH], own=False)
             own = last if last.own else own
     if own is None or last is None or last.own:
         return own or last
@@ -224,7 +224,7 @@ def of_frames(
 
 
 def _line(file: str, number: int, root: Path | None) -> Line:
-    code = linecache.getline(file, number).strip()[:_CODE_LENGTH]
+    code = _code(file, number)
     own = None if root is None else _own_path(file, str(root.resolve()))
     if own is not None:
         return Line(own, number, code, own=True)
@@ -232,6 +232,18 @@ def _line(file: str, number: int, root: Path | None) -> Line:
     if installed is not None:
         return Line(file.rsplit(installed, 1)[-1], number, code)
     return Line(Path(file).name if root is None else file, number, code)
+
+
+def _code(file: str, number: int) -> str:
+    code = linecache.getline(file, number).strip()
+    # `if (` alone says nothing.
+    while code.endswith(("(", "[", "{")) and len(code) < _CODE_LENGTH:
+        number += 1
+        following = linecache.getline(file, number)
+        if not following:
+            break
+        code += following.strip()
+    return code[:_CODE_LENGTH]
 
 
 def is_own_file(file: str, root: Path) -> bool:
