@@ -760,6 +760,15 @@ class Edge(Base):
         y = (x * x).sum(1).sqrt()
         return y * ((y > self.edge) if self.wrong else (y >= self.edge))
 
+class Twins(Base):
+    """Compares what it makes twice, and the file is wrong once: the other one does not speak for it."""
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+    def forward(self, x):
+        y = self.inner(x)
+        return y + ((y >= 1.5) if self.wrong else (y > 1.5)), y * (y > 1.5)
+
 class Edges(Base):
     """Counts edges of its own that are passed: what is equal to one is on one side alone."""
     def __init__(self):
@@ -888,6 +897,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
             for name in (
                 "Edge",
                 "Edges",
+                "Twins",
                 "Learned",
                 "Parted",
                 "Signs",
@@ -918,7 +928,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    edges = ("edge", "edges", "learned", "parted", "widened", "signs")
+    edges = ("edge", "edges", "twins", "learned", "parted", "widened", "signs")
     right = (f"{name}-right" for name in edges)
     for name in ("right", "rooted", "ranged", "shifted", "halves", "tails", *right):
         assert not {finding.code for finding in guarded[name].findings} & {"OG406", "OG419"}
@@ -946,6 +956,9 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert not any("rules it out" in each for each in tails)
     (edge,) = [f.message for f in guarded["edge-wrong"].findings if f.code == "OG419"]
     assert "ge equal to 1.41421, which no input reached" in edge
+    twins = [f for f in guarded["twins-wrong"].findings if f.code == "OG419"]
+    assert twins
+    assert all("gt equal to 1.5" in each.message for each in twins)
     for name, what in {
         "edges": "ge equal to its",
         "learned": "lt equal to its",

@@ -9,6 +9,7 @@ it leads at the outputs: first in another order, which shows that the right valu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,34 +105,34 @@ def probe(
         for site, roots in module.roots(alike).items()
         if roots and not any(place in ranged for place, _ in roots)
     }
-    further: list[tuple[bool, DecisionSite, str]] = []
+    further: list[tuple[_Near, DecisionSite, str]] = []
     inside: dict[DecisionSite, list[str]] = {}
     kept = (1 - _NEAR) * purse
     for site, side in left:
         if site not in places:
             continue
         price = Cost(_CALLS, _NUMBERS * taken[site].operand.numel(), 0).forward()
-        agrees = None
+        near = _Near()
         if price <= purse - kept and not late():
             purse -= price
             if site not in inside:
                 alike_here = Alike(taken[site].operand, nearness.alike)
                 inside[site] = steered.roots(alike_here.of_array)
-            agrees = _agrees(steered, inside[site], site, taken[site], side, nearness)
-        if agrees:
+            near = _made_near(steered, inside[site], site, taken[site], side, nearness)
+        if near.agrees and not near.differs:
             yield Probe(site, side)
         else:
-            further.append((agrees is None, site, side))
-    # What makes something else of it comes first.
-    further.sort(key=lambda each: each[0])
-    for _, site, side in further[: int(purse / (_PASSES * cost.forward()))]:
-        if late():
-            return
-        try:
-            at = taken[site], places[site]
-            found = _Bench(module, steered, site, *at, before, order, nearness).compare(side)
-        except Refusal:
-            continue
+            further.append((near, site, side))
+    # What makes something else of it comes first, and then where only some does.
+    further.sort(key=lambda each: (not each[0].differs, each[0].agrees))
+    affordable = int(purse / (_PASSES * cost.forward()))
+    for nth, (near, site, side) in enumerate(further):
+        found = Probe(site, side) if near.agrees else None
+        if nth < affordable and not late():
+            with suppress(Refusal):
+                at = taken[site], places[site]
+                bench = _Bench(module, steered, site, *at, before, order, nearness)
+                found = bench.compare(side) or found
         if found is not None:
             yield found
 
@@ -168,27 +169,36 @@ def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
     return [side for side in seen.left(site) if side == "within"]
 
 
-def _agrees(
+@dataclass(frozen=True)
+class _Near:
+    """Whether few nodes of the file make of an operand what PyTorch does, and whether others do not."""
+
+    agrees: bool = False
+    differs: bool = False
+
+
+def _made_near(
     steered: Steered,
     here: Sequence[str],
     site: DecisionSite,
     taken: DecisionTaken,
     side: str,
     nearness: Nearness,
-) -> bool | None:
-    """Return whether something in the file makes of the operand what PyTorch's operator does on a side.
+) -> _Near:
+    """Return what the file makes of the operand of PyTorch's operator on a side.
 
-    ``here`` are the values that hold the operand in the file. ``None`` where nothing there is made of it
+    ``here`` are the values that hold the operand in the file. Neither where nothing there is made of it
     that is like what the operator makes. What agrees at a limit is the operator's only if it does on both
-    sides of it: of few elements other comparisons make the same.
+    sides of it: of few elements other comparisons make the same. A value that is compared twice may be
+    wrong once, so what agrees does not speak for what does not.
     """
     if taken.operator is None:
-        return None
+        return _Near()
 
     def near(one: torch.Tensor) -> Callable[[Array], bool]:
         return Alike(one, nearness.alike).of_array
 
-    agrees = None
+    agrees = differs = False
     try:
         moved = [
             (value, tensors_of(taken.operator(value))[0])
@@ -201,14 +211,15 @@ def _agrees(
             for value in moved_across(site, taken, other, steered.ends(here))
         ]
         if not here or not there or not all(bool(made.isfinite().all()) for _, made in moved):
-            return None
+            return _Near()
         for make in steered.near(here, near(tensors_of(taken.operator(taken.operand))[0])):
-            agrees = all(near(made)(np.asarray(make(to_array(value)))) for value, made in moved)
-            if agrees:
+            same = all(near(made)(np.asarray(make(to_array(value)))) for value, made in moved)
+            agrees, differs = agrees or same, differs or not same
+            if agrees and differs:
                 break
     except (Refusal, RuntimeError, IndexError):
-        return None
-    return agrees
+        pass
+    return _Near(agrees, differs)
 
 
 class Alike:
