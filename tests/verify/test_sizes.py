@@ -170,9 +170,20 @@ class Chunked(nn.Module):
         if length % 8:
             wave = F.pad(wave, (0, 8 - length % 8))
         return self.linear(wave.reshape(wave.shape[0], -1, 8)).flatten(1)
+
+class Even(nn.Module):
+    # Asks before there is an operator, whose line the graph could have.
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 8, 2, 2), nn.ConvTranspose2d(8, 1, 2, 2)
+    def forward(self, image):
+        if image.shape[2] % 2 == 1:
+            image = image[:, :, 1:]
+        return self.up(self.down(image))
 """
 IDS = "{dtype: int64, shape: [batch, seq], range: [0, 9]}"
 IMAGE = '"float32[batch, 3, height, width]"'
+EVEN = 'model: "models.py:Even", inputs: {image: "float32[batch, 3, height, 16]"}'
 CHUNKED = 'model: "models.py:Chunked", inputs: {wave: "float32[batch, samples]"}'
 MANIFEST = f"""
 version: 1
@@ -184,6 +195,7 @@ models:
   strided: {{model: "models.py:Strided", inputs: {{features: "float32[batch, length, 4]"}}}}
   unet: {{model: "models.py:UNet", inputs: {{image: {IMAGE}}}}}
   chunked: {{{CHUNKED}, dims: {{samples: [800, 1600]}}}}
+  even: {{{EVEN}, dims: {{height: [8, 16, 32]}}}}
   chunked-both: {{{CHUNKED}, dims: {{samples: [800, 1600, 1601]}}}}
   chunked-chosen: {{{CHUNKED}, dims: {{samples: [800]}}, export: {{example: {{samples: 801}}}}}}
 """
@@ -240,6 +252,13 @@ class TestRealModels:
         assert note.severity == "note"
         assert "samples is no multiple of 8" in note.message
         assert "export: {example: {batch: 2, samples: 1600}}" in note.message
+
+    def test_what_is_asked_before_there_is_an_operator_is_a_condition(
+        self, models: dict[str, ModelResult]
+    ) -> None:
+        assert models["even"].verdict == "pass"
+        (note,) = codes.OG116.among(models["even"].findings)
+        assert "height" in note.message
 
     def test_sizes_on_both_sides_of_a_condition_are_the_model_s_own_fault(
         self, models: dict[str, ModelResult]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from onnx_gate.verify.export.specialising import Stacks
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.source_lines import Line, frames_of, of_frames, of_stack
 
-_FX = "torch/fx/"
+_FX, _TORCH = "torch/fx/", os.path.join(os.path.dirname(torch.__file__), "")
 # Conditions are tried at the sizes from 1 to this, to say what they come down to.
 UPTO = 48
 # A large model repeats the same few conditions; more than this many different ones are not read.
@@ -69,7 +70,7 @@ def assumptions(
     """
     names = dict(_symbols(graph, shapes))
     known: dict[str, Assumption] = {}
-    for node in itertools.islice(_conditions(graph), 16 * _MOST):
+    for node in itertools.islice(_conditions(graph, stacks), 16 * _MOST):
         expression = _expression(node)
         if expression is None or not expression.free_symbols <= names.keys():
             continue
@@ -130,7 +131,7 @@ def specialised(
     symbol = next((s for s, n, a in _placed(graph) if (n, a) == (name, axis)), None)
     if symbol is None:
         return None
-    for node in _conditions(graph):
+    for node in _conditions(graph, stacks):
         expression = _expression(node)
         if isinstance(expression, sympy.Eq) and expression.free_symbols == {symbol}:
             alone = Assumption(("n",), "", None, expression.subs(symbol, _symbol("n")))
@@ -169,20 +170,30 @@ def bounded_by(
     return None
 
 
-def _conditions(graph: GraphModule) -> Iterator[Node]:
+def _conditions(graph: GraphModule, stacks: Stacks) -> Iterator[Node]:
     """Yield the nodes that compute a condition which only an assertion reads, or nobody.
 
     But for those that torch.fx has from no line of Python: it works out an operator's shapes by a
     computation of its own (an LSTM's, step by step at the example's length) which is not in the graph.
+    What is asked before there is an operator has no line in the graph, and the model asks it itself.
     """
     for node in graph.graph.nodes:
-        if not any(_FX not in file for file, _ in frames_of(node.meta.get("stack_trace") or "")):
+        lines = frames_of(node.meta.get("stack_trace") or "")
+        if not any(_FX not in file for file, _ in lines) and not _is_asked_by_model(node, stacks):
             continue
         if node.target is torch.ops.aten._assert_scalar.default:
             if node.args and isinstance(node.args[0], Node):
                 yield node.args[0]
         elif node.op == "call_function" and node.target in _CONDITIONS and not node.users:
             yield node
+
+
+def _is_asked_by_model(condition: Node, stacks: Stacks) -> bool:
+    """Return whether what asked for a condition is no operator of torch's."""
+    value = condition.meta.get("val")
+    asked = stacks.of_condition(value.node.expr) if isinstance(value, torch.SymBool) else ()
+    files = [file for file, _ in asked if _FX not in file and file != torch.__file__]
+    return bool(files) and not files[-1].startswith(_TORCH)
 
 
 def _place(condition: Node, stacks: Stacks, root: Path | None) -> Line | None:

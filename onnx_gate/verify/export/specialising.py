@@ -99,9 +99,11 @@ def _canonical(condition: Any) -> Any:
 
 
 def _stack(outside: int) -> Stack:
-    """Return the stack without as many of its outermost frames."""
+    """Return the stack without as many of its outermost frames, and without this file's."""
     frames: list[Frame] = []
     frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
     while frame is not None:
         frames.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
