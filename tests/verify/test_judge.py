@@ -153,6 +153,16 @@ def test_what_is_hopeless_has_all_runs_until_the_output_is_refused(
     assert len(judged.noise.runs) == runs
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_no_other_answer_is_asked_for_where_no_verdict_hangs_on_it(settled: bool) -> None:
+    expected, actual = np.ones(9, np.float32), np.full(9, 1.01, np.float32)
+    reference = Known(runs=[expected], others=[OtherAnswer("order of equals", actual)])
+    for candidate, other in ((actual, expected), (actual.astype(int) + 1, expected.astype(int))):
+        rules = Rules(replace(AUTO, indices="values"), refused=True, settled=settled)
+        judge(candidate, other, rules, reference)
+    assert ("variants" in reference.asked) is not settled
+
+
 def test_overflow_by_rounding_is_judged_against_float64() -> None:
     expected = np.array([np.inf, 1], np.float16)
     actual = np.array([65504, 1], np.float16)

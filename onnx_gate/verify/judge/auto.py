@@ -19,6 +19,8 @@ from onnx_gate.verify.reference.answers import FEW, OutputAnswers
 # As far beyond its limit a few runs tell enough: sixteen move an element about twice as far as four
 # (``resolution``), so what is left is an element that rounding decides, and it in the others only.
 _HOPELESS = 100.0
+# And so far where no verdict hangs on such an element.
+_SETTLED = 4.0
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,17 @@ def auto(
     answers: OutputAnswers,
     *,
     refused: bool = False,
+    settled: bool = False,
 ) -> AutoResult:
     """Judge one floating-point output against PyTorch's answer ``expected``, of the same shape.
 
     All runs are made before one is refused, but where others of this output have been ``refused``
-    and this one is as far off that more runs would hardly help it.
+    and this one is so far off that more runs would hardly help it, or change no verdict (``settled``).
     """
-    noise = Noise(expected, terms, answers)
+    noise, beyond = Noise(expected, terms, answers), _SETTLED if settled else _HOPELESS
     used, lean = _judged(candidate, noise)
     while used.share > (SURE if noise.samples else 1) or _leans(lean, noise):
-        hopeless = refused and used.share > _HOPELESS and len(noise.runs) >= FEW
+        hopeless = refused and used.share > beyond and len(noise.runs) >= FEW
         if used.share > SURE and noise.again():
             pass
         elif hopeless or not noise.more():

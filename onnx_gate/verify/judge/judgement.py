@@ -30,7 +30,8 @@ class Rules:
     ``own_tolerance`` says that the manifest names the tolerance for this very output, so that it
     speaks of integers too. ``against`` is what sentences call the side that is right. Without
     ``resolves`` no resolution is looked for: the faults that are tried take longer than the verdict.
-    ``refused``: other cases have settled that the output is wrong.
+    ``refused``: other cases have settled that the output is wrong. ``settled``: and this one was looked
+    for beside them, so that no verdict hangs on whether another answer than PyTorch's is as right.
     """
 
     tolerance: Tolerance
@@ -40,6 +41,7 @@ class Rules:
     against: Against = "PyTorch"
     resolves: bool = True
     refused: bool = False
+    settled: bool = False
 
     def equality(self, dtype: np.dtype[np.generic]) -> bool:
         """Return whether values of ``dtype`` have to be equal."""
