@@ -8,6 +8,7 @@ import functools
 import glob
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -213,12 +214,16 @@ class Checker(Comparer[CaseReference]):
     def recheck(
         self, case: Case, asked: Asked[CaseReference], sessions: Sessions
     ) -> tuple[Check, ...]:
-        """Judge what sessions of another file say of a case, by what PyTorch has said of it."""
+        """Judge what sessions of another file say of a case, by what PyTorch has said of it.
+
+        That this file's outputs are wrong settles nothing of another's.
+        """
         self._rules.resolves = False
+        refused, self.tally.refused = self.tally.refused, Counter()
         try:
             return tuple(self._case(replace(case, expected={}), asked, sessions))
         finally:
-            self._rules.resolves = True
+            self._rules.resolves, self.tally.refused = True, refused
 
     def try_again(self, case: Case) -> tuple[Check, ...]:
         """Return the checks of a case of advice on the first runtime that runs."""
